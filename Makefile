@@ -1,0 +1,47 @@
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+tool := go tool -modfile=.ci/tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -X main.version=$(VERSION)
+ARGS ?=
+
+.PHONY: help
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+.PHONY: demo
+demo: setup build ## watch a zombie writer being stopped (about a minute)
+	@go run ./deploy/demo -lychgate bin/lychgate $(ARGS)
+
+.PHONY: test
+test: setup build ## run every test with the race detector
+	@$(tool) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(ARGS) ./...
+
+.PHONY: build
+build: ## build bin/lychgate, one static binary
+	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lychgate ./cmd/lychgate
+
+.PHONY: setup
+setup: ## install what this machine lacks (PostgreSQL)
+	@deploy/setup.sh
+
+.PHONY: lint
+lint: ## run the linters and check that the code is formatted
+	@$(tool) golangci-lint run ./...
+
+.PHONY: generate
+generate: ## regenerate the code of the protobuf files
+	@$(tool) buf generate --template .ci/buf.gen.yaml
+
+.PHONY: generated
+generated: generate ## check that the generated code is current
+	@git diff --exit-code -- '*.pb.go' '*.pb.gw.go' '*.swagger.json' && test -z "$$(git ls-files --others --exclude-standard -- '*.pb.go' '*.pb.gw.go')"
+
+.PHONY: fuzz
+fuzz: ## fuzz every parser for FUZZTIME each (default 30s)
+	@.ci/fuzz $(or $(FUZZTIME),30s)
+
+.PHONY: bench
+bench: ## run every benchmark (ARGS=-short: once each)
+	@go test -run '^$$' -bench . -benchmem $(ARGS) ./...

@@ -1,0 +1,44 @@
+#!/usr/bin/env bash
+# Makes sure that this machine has PostgreSQL 14 or newer, and a C compiler for the race detector. Installs nothing when
+# both are found; otherwise, as root on Debian, installs the distribution's packages, and as another user prints the
+# one command that does.
+set -euo pipefail
+
+found() { # prints the folder of the newest usable PostgreSQL binaries
+	local dir
+	for dir in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -rn) $(dirname "$(command -v postgres 2>/dev/null || echo /nowhere/postgres)"); do
+		[ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] || continue
+		local major
+		major=$("$dir/postgres" --version | sed -E 's/[^0-9]*([0-9]+).*/\1/')
+		[ "$major" -ge 14 ] && echo "$dir" && return
+	done
+	return 1
+}
+
+client() { command -v psql >/dev/null && { command -v pgbench >/dev/null || ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1; }; }
+
+missing=()
+{ found >/dev/null && client; } || missing+=(postgresql)
+command -v gcc >/dev/null || command -v clang >/dev/null || missing+=(gcc libc6-dev)
+if [ ${#missing[@]} = 0 ]; then
+	echo "setup: PostgreSQL in $(found)"
+	exit 0
+fi
+install="apt-get install -y --no-install-recommends ${missing[*]}"
+if ! command -v apt-get >/dev/null; then
+	echo "setup: PostgreSQL 14 or newer (with psql and pgbench) and gcc are needed; install them with this system's packages" >&2
+	exit 1
+fi
+if [ "$(id -u)" != 0 ]; then
+	echo "setup: missing are ${missing[*]}; install with:  sudo $install" >&2
+	exit 1
+fi
+echo "setup: installing ${missing[*]} from the distribution's packages"
+export DEBIAN_FRONTEND=noninteractive
+# The demo and the tests start servers of their own; the package's default cluster is not wanted.
+mkdir -p /etc/postgresql-common
+[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+apt-get update -qq
+$install
+found >/dev/null || { echo "setup: installed, but no PostgreSQL 14 or newer was found" >&2; exit 1; }
+echo "setup: PostgreSQL in $(found)"
