@@ -1,0 +1,220 @@
+// Package proxy is the process that stands in front of the stores: it listens for the stores' own protocols,
+// lets in only connections whose ticket the store accepts, and relays them. It holds no state of its own,
+// so any number of proxies may stand side by side.
+//
+// This package is the facade: configuration, listeners, readiness and drain. What decides is package gate,
+// what speaks a protocol is an adapter, what remembers is a fence store.
+package proxy
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Config is a proxy. DefaultConfig has the values that a file may leave out; Validate says what is wrong.
+type Config struct {
+	Node         string        `koanf:"node"`         // names this proxy in logs and metrics
+	Coordinators []string      `koanf:"coordinators"` // HTTP addresses that publish the keys of tickets
+	Cluster      string        `koanf:"cluster"`      // the cluster whose tickets count; empty: that of the first coordinator that answers
+	Admin        string        `koanf:"admin"`        // metrics, health and the table of bindings; not for the world
+	Postgres     []Postgres    `koanf:"postgres"`
+	DrainTimeout time.Duration `koanf:"drain_timeout"` // from a stop to cutting what still runs
+	Log          Log           `koanf:"log"`
+}
+
+// Postgres is one listener in front of one database: floors live in the database, so each has its own.
+type Postgres struct {
+	Listen          string        `koanf:"listen"`
+	Upstream        string        `koanf:"upstream"` // host:port, or /folder/of/the/socket:port
+	Database        string        `koanf:"database"`
+	Store           string        `koanf:"store"`       // connection string of the proxy's own role, for its side connections
+	StoreConns      int           `koanf:"store_conns"` // side connections, always open
+	Policy          string        `koanf:"policy"`      // what a connection without a ticket gets: require, read-only or allow
+	TLS             TLS           `koanf:"tls"`
+	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
+	MaxConnections  int           `koanf:"max_connections"`
+	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
+}
+
+// TLS is the certificate of a listener; empty means plaintext.
+type TLS struct {
+	Cert string `koanf:"cert"`
+	Key  string `koanf:"key"`
+}
+
+// Log is how the process writes its log.
+type Log struct {
+	Level  string `koanf:"level"`  // debug, info, warn or error
+	Format string `koanf:"format"` // text or json
+}
+
+// Policies of a listener for connections without a ticket.
+const (
+	PolicyRequire  = "require"
+	PolicyReadOnly = "read-only"
+	PolicyAllow    = "allow"
+)
+
+// DefaultConfig is what a file is laid over. DefaultPostgres fills what a listener leaves out.
+func DefaultConfig() Config {
+	return Config{
+		Node:         "proxy",
+		Coordinators: []string{"http://127.0.0.1:7601"},
+		Admin:        "127.0.0.1:7610",
+		DrainTimeout: 30 * time.Second,
+		Log:          Log{Level: "info", Format: "text"},
+	}
+}
+
+// DefaultPostgres is a listener without its upstream, database and store.
+func DefaultPostgres() Postgres {
+	return Postgres{
+		Listen:          "127.0.0.1:7632",
+		StoreConns:      4,
+		Policy:          PolicyRequire,
+		MaxConnections:  1000,
+		TakeoverTimeout: 5 * time.Second,
+	}
+}
+
+// WithDefaults returns c with the values that its listeners leave out.
+func (c Config) WithDefaults() Config {
+	listeners := make([]Postgres, len(c.Postgres))
+	for i, p := range c.Postgres {
+		d := DefaultPostgres()
+		d.Upstream, d.Database, d.Store, d.TLS, d.AllowUnsigned = p.Upstream, p.Database, p.Store, p.TLS, p.AllowUnsigned
+		override(&d.Listen, p.Listen)
+		override(&d.StoreConns, p.StoreConns)
+		override(&d.Policy, p.Policy)
+		override(&d.MaxConnections, p.MaxConnections)
+		override(&d.TakeoverTimeout, p.TakeoverTimeout)
+		listeners[i] = d
+	}
+	c.Postgres = listeners
+	return c
+}
+
+func override[T comparable](to *T, v T) {
+	var zero T
+	if v != zero {
+		*to = v
+	}
+}
+
+// FieldError names the key of the configuration that is wrong.
+type FieldError struct {
+	Field  string // "postgres[0].store"
+	Reason string
+}
+
+func (e *FieldError) Error() string { return e.Field + ": " + e.Reason }
+
+// Validate checks values and how they relate; it opens nothing. All that is wrong is joined, each a *FieldError.
+func (c Config) Validate() error {
+	var v validation
+	v.check(c.Node != "", "node", "is missing: it names this proxy in logs and metrics")
+	v.check(len(c.Coordinators) > 0, "coordinators", "is empty: tickets are verified with the coordinators' keys")
+	for i, u := range c.Coordinators {
+		v.httpURL(fmt.Sprintf("coordinators[%d]", i), u)
+	}
+	v.address("admin", c.Admin)
+	v.check(c.DrainTimeout > 0, "drain_timeout", "is not above 0")
+	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
+	v.oneOf("log.format", c.Log.Format, "text", "json")
+	v.check(len(c.Postgres) > 0, "postgres", "is empty: a proxy needs at least one listener")
+	taken := map[string]string{c.Admin: "admin"}
+	for i, p := range c.Postgres {
+		field := fmt.Sprintf("postgres[%d].", i)
+		p.validate(&v, field)
+		if other, ok := taken[p.Listen]; ok && !anyPort(p.Listen) {
+			v.add(field+"listen", "is the address of "+other+" too")
+		}
+		taken[p.Listen] = field + "listen"
+	}
+	return errors.Join(v.errs...)
+}
+
+func (p Postgres) validate(v *validation, field string) {
+	v.address(field+"listen", p.Listen)
+	v.upstream(field+"upstream", p.Upstream)
+	v.check(p.Database != "", field+"database", "is missing: floors live in one database, so a listener serves one")
+	v.store(field+"store", p.Store, p.Database)
+	v.check(p.StoreConns >= 1 && p.StoreConns <= 100, field+"store_conns", "is not between 1 and 100")
+	v.oneOf(field+"policy", p.Policy, PolicyRequire, PolicyReadOnly, PolicyAllow)
+	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
+	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
+	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
+}
+
+// validation gathers what is wrong, so that one run shows all of it.
+type validation struct{ errs []error }
+
+func (v *validation) add(field, reason string) { v.errs = append(v.errs, &FieldError{field, reason}) }
+
+func (v *validation) check(ok bool, field, reason string) {
+	if !ok {
+		v.add(field, reason)
+	}
+}
+
+func (v *validation) oneOf(field, s string, known ...string) {
+	v.check(slices.Contains(known, s), field, fmt.Sprintf("is %q; known are %s", s, strings.Join(known, ", ")))
+}
+
+func (v *validation) httpURL(field, s string) {
+	u, err := url.Parse(s)
+	v.check(err == nil && (u.Scheme == "http" || u.Scheme == "https") && u.Host != "", field,
+		fmt.Sprintf("is %q, not an HTTP address such as http://10.0.0.1:7601", s))
+}
+
+func (v *validation) address(field, s string) {
+	_, port, err := net.SplitHostPort(s)
+	v.check(err == nil && isPort(port, 0), field, fmt.Sprintf("is %q, not an address such as 127.0.0.1:7632", s))
+}
+
+func (v *validation) upstream(field, s string) {
+	host, port, err := SplitUpstream(s)
+	v.check(err == nil && host != "" && isPort(port, 1), field,
+		fmt.Sprintf("is %q, not host:port or /folder/of/the/socket:port", s))
+}
+
+// SplitUpstream splits host:port or /folder:port.
+func SplitUpstream(s string) (host, port string, err error) {
+	if strings.HasPrefix(s, "/") {
+		i := strings.LastIndexByte(s, ':')
+		if i < 0 {
+			return "", "", errors.New("missing port")
+		}
+		return s[:i], s[i+1:], nil
+	}
+	return net.SplitHostPort(s)
+}
+
+func (v *validation) store(field, dsn, database string) {
+	if dsn == "" {
+		v.add(field, "is missing: the proxy keeps floors over connections of its own role")
+		return
+	}
+	parsed, err := pgconn.ParseConfig(dsn)
+	if err != nil { // pgconn's error hides passwords
+		v.add(field, "is not a PostgreSQL connection string: "+err.Error())
+		return
+	}
+	v.check(parsed.Database == "" || database == "" || parsed.Database == database, field,
+		fmt.Sprintf("is of database %q, but the listener serves %q: floors must live where the writes go", parsed.Database, database))
+}
+
+func isPort(s string, least int) bool {
+	n, err := strconv.Atoi(s)
+	return err == nil && n >= least && n <= 65535
+}
+
+func anyPort(address string) bool { return strings.HasSuffix(address, ":0") }
