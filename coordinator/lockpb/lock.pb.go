@@ -309,8 +309,8 @@ type AcquireRequest struct {
 	ClientId string                 `protobuf:"bytes,2,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
 	// Names this attempt; required, because a retry without it could take the lock twice.
 	RequestId string `protobuf:"bytes,3,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// Milliseconds; 0 or absent means the cluster's default.
-	Ttl int32 `protobuf:"varint,4,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// Milliseconds; absent means the cluster's default. 0 is refused: it is a mistake more often than a wish.
+	Ttl *int32 `protobuf:"varint,4,opt,name=ttl,proto3,oneof" json:"ttl,omitempty"`
 	// Milliseconds to wait in the queue; 0 means grant now or refuse.
 	WaitTimeout int32 `protobuf:"varint,5,opt,name=wait_timeout,json=waitTimeout,proto3" json:"wait_timeout,omitempty"`
 	Mode        Mode  `protobuf:"varint,6,opt,name=mode,proto3,enum=lychgate.lock.v1.Mode" json:"mode,omitempty"`
@@ -378,8 +378,8 @@ func (x *AcquireRequest) GetRequestId() string {
 }
 
 func (x *AcquireRequest) GetTtl() int32 {
-	if x != nil {
-		return x.Ttl
+	if x != nil && x.Ttl != nil {
+		return *x.Ttl
 	}
 	return 0
 }
@@ -555,7 +555,7 @@ func (x *AcquireResponse) GetIndex() uint64 {
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaseId       string                 `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
-	Ttl           int32                  `protobuf:"varint,2,opt,name=ttl,proto3" json:"ttl,omitempty"` // milliseconds; 0 or absent keeps the lease's
+	Ttl           *int32                 `protobuf:"varint,2,opt,name=ttl,proto3,oneof" json:"ttl,omitempty"` // milliseconds; absent keeps the lease's, 0 is refused
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -598,8 +598,8 @@ func (x *RenewRequest) GetLeaseId() string {
 }
 
 func (x *RenewRequest) GetTtl() int32 {
-	if x != nil {
-		return x.Ttl
+	if x != nil && x.Ttl != nil {
+		return *x.Ttl
 	}
 	return 0
 }
@@ -1050,9 +1050,10 @@ func (x *BreakResponse) GetIndex() uint64 {
 }
 
 type GetRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	Stale         bool                   `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"` // answer from the node's own state without asking the leader
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	// Answer from the node's own state, if that says who holds it. Only the leader can say that nobody does.
+	Stale         bool `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1162,11 +1163,12 @@ func (x *GetResponse) GetIndex() uint64 {
 }
 
 type ListRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Prefix        string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	After         string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`  // resource after which the page starts
-	Limit         int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1000; default 100
-	Stale         bool                   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	After  string                 `protobuf:"bytes,2,opt,name=after,proto3" json:"after,omitempty"`  // resource after which the page starts
+	Limit  int32                  `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 1000; 0 or absent means 100; a page of large queues may be shorter
+	// Answer from the node's own state. It may lag: that a resource is missing says nothing then.
+	Stale         bool `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2031,20 +2033,21 @@ var File_coordinator_lockpb_lock_proto protoreflect.FileDescriptor
 
 const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\n" +
-	"\x1dcoordinator/lockpb/lock.proto\x12\x10lychgate.lock.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xb4\x02\n" +
+	"\x1dcoordinator/lockpb/lock.proto\x12\x10lychgate.lock.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
 	"\x0eAcquireRequest\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x03 \x01(\tR\trequestId\x12\x10\n" +
-	"\x03ttl\x18\x04 \x01(\x05R\x03ttl\x12!\n" +
+	"request_id\x18\x03 \x01(\tR\trequestId\x12\x15\n" +
+	"\x03ttl\x18\x04 \x01(\x05H\x00R\x03ttl\x88\x01\x01\x12!\n" +
 	"\fwait_timeout\x18\x05 \x01(\x05R\vwaitTimeout\x12*\n" +
 	"\x04mode\x18\x06 \x01(\x0e2\x16.lychgate.lock.v1.ModeR\x04mode\x12\x14\n" +
 	"\x05owner\x18\a \x01(\tR\x05owner\x12\x13\n" +
 	"\x05as_of\x18\b \x01(\x03R\x04asOf\x12\x1a\n" +
 	"\bsequence\x18\t \x01(\x04R\bsequence\x12\"\n" +
 	"\facknowledged\x18\n" +
-	" \x01(\x04R\facknowledged\"\xe1\x02\n" +
+	" \x01(\x04R\facknowledgedB\x06\n" +
+	"\x04_ttl\"\xe1\x02\n" +
 	"\x0fAcquireResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12#\n" +
 	"\rfencing_token\x18\x02 \x01(\x04R\ffencingToken\x129\n" +
@@ -2058,10 +2061,11 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\aretried\x18\t \x01(\bR\aretried\x12\x13\n" +
 	"\x05as_of\x18\n" +
 	" \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\v \x01(\x04R\x05index\";\n" +
+	"\x05index\x18\v \x01(\x04R\x05index\"H\n" +
 	"\fRenewRequest\x12\x19\n" +
-	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x10\n" +
-	"\x03ttl\x18\x02 \x01(\x05R\x03ttl\"\x99\x02\n" +
+	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x15\n" +
+	"\x03ttl\x18\x02 \x01(\x05H\x00R\x03ttl\x88\x01\x01B\x06\n" +
+	"\x04_ttl\"\x99\x02\n" +
 	"\rRenewResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12#\n" +
 	"\rfencing_token\x18\x02 \x01(\x04R\ffencingToken\x129\n" +
@@ -2325,6 +2329,8 @@ func file_coordinator_lockpb_lock_proto_init() {
 	if File_coordinator_lockpb_lock_proto != nil {
 		return
 	}
+	file_coordinator_lockpb_lock_proto_msgTypes[0].OneofWrappers = []any{}
+	file_coordinator_lockpb_lock_proto_msgTypes[2].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
