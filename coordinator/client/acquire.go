@@ -1,0 +1,294 @@
+package client
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// Option changes one acquire.
+type Option func(*options)
+
+type options struct {
+	ttl      time.Duration // 0: the cluster's default
+	ttlGiven bool
+	wait     time.Duration
+	endless  bool // wait as long as the context lasts
+	owner    string
+	request  string
+}
+
+// TTL asks for a lease of this duration instead of Config.TTL.
+func TTL(d time.Duration) Option { return func(o *options) { o.ttl, o.ttlGiven = d, true } }
+
+// Wait bounds the wait in the queue; past it the error is ErrWaitTimeout. 0 means not to wait.
+// Without it Acquire waits as long as its context lasts.
+func Wait(d time.Duration) Option { return func(o *options) { o.wait, o.endless = d, false } }
+
+// Owner names the thread of this client for which the lease is taken.
+func Owner(name string) Option { return func(o *options) { o.owner = name } }
+
+// RequestID names the request instead of a random id, so that an acquire repeated by another process with
+// the same ClientID finds the first one's effect.
+func RequestID(id string) Option { return func(o *options) { o.request = id } }
+
+// maxRound is how long one request waits in the queue; an endless Acquire then asks again, at the end of the
+// queue. It halves where the coordinator allows less.
+const maxRound = 5 * time.Minute
+
+// Acquire takes the lock, waiting in the queue until it is granted, ctx ends, or the time of Wait is up. It
+// survives leader changes and lost answers: it repeats the same request, which takes effect at most once. If
+// it returns an error, nothing stays behind: what may have been granted is cancelled at the coordinator in
+// the background.
+//
+// The caller must Release the lease, or Close the client and let it run out.
+func (c *Client) Acquire(ctx context.Context, resource string, opts ...Option) (*Lease, error) {
+	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL, endless: true}, opts)
+}
+
+// TryAcquire takes the lock if it is free; if not, the error is ErrHeld and tells who has it. It is repeated
+// while no coordinator can serve it, until ctx ends or Config.Patience has passed.
+func (c *Client) TryAcquire(ctx context.Context, resource string, opts ...Option) (*Lease, error) {
+	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL}, opts)
+}
+
+func (c *Client) acquire(ctx context.Context, resource string, o options, opts []Option) (*Lease, error) {
+	for _, opt := range opts {
+		opt(&o)
+	}
+	if err := o.check(resource); err != nil {
+		return nil, err
+	}
+	ctx, leave, err := c.enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer leave()
+	if !o.endless {
+		var cancel context.CancelFunc
+		ctx, cancel = within(ctx, o.wait+c.cfg.Patience, gaveUp)
+		defer cancel()
+	}
+	return c.rounds(ctx, resource, o)
+}
+
+// check refuses what can never be sent; the coordinator knows the bounds.
+func (o options) check(resource string) error {
+	invalid := func(field, message string) error {
+		return &Error{
+			Op: "acquire", Resource: resource, Reason: lockpb.Reason_INVALID, Applied: lockpb.Applied_NO,
+			Field: field, Code: codes.InvalidArgument, Message: message,
+		}
+	}
+	if _, err := lease.ParseResource(resource); err != nil {
+		return invalid("resource", err.Error())
+	}
+	if o.request != "" {
+		if _, err := lease.ParseRequestID(o.request); err != nil {
+			return invalid("request_id", err.Error())
+		}
+	}
+	if o.ttlGiven && o.ttl < time.Millisecond {
+		return invalid("ttl", fmt.Sprintf("ttl %v is below a millisecond", o.ttl))
+	}
+	for field, d := range map[string]time.Duration{"ttl": o.ttl, "wait_timeout": o.wait} {
+		if d < 0 || d > math.MaxInt32*time.Millisecond {
+			return invalid(field, fmt.Sprintf("%s %v is out of range", field, d))
+		}
+	}
+	return nil
+}
+
+// rounds makes requests until one ends in a lease or in an error that another request would not cure.
+func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease, error) {
+	until := c.clock.Now() + o.wait
+	round, tooOld := maxRound, 0
+	for nth := 1; ; nth++ {
+		wait := max(0, until-c.clock.Now())
+		if o.endless {
+			wait = round
+		}
+		l, err := c.ask(ctx, resource, o, wait)
+		switch {
+		case err == nil:
+			return l, nil
+		case o.request != "": // the caller's own request has one life
+			return nil, err
+		case errors.Is(err, errLapsed), errors.Is(err, ErrRequestEnded): // granted and ended again
+		case errors.Is(err, ErrRequestTooOld) && tooOld < 3: // our lease time came from a node that lags
+			tooOld++
+			c.asOf.forget()
+		case o.endless && errors.Is(err, ErrWaitTimeout):
+		case o.endless && errors.Is(err, ErrWaitTooLong) && round > time.Second:
+			round /= 2
+		default:
+			return nil, err
+		}
+		if !sleep(ctx, pause(nth, 0)) {
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		}
+	}
+}
+
+// errLapsed says that a grant ran out before it could be confirmed.
+var errLapsed = errors.New("grant ran out before it was confirmed")
+
+// question is one request, with its id, from its first attempt to its end.
+type question struct {
+	msg    *lockpb.AcquireRequest // nil until the first attempt
+	maybe  bool                   // an attempt may have taken effect
+	number uint64
+}
+
+// ask makes one request. If it fails after the request may have taken effect, the request is cancelled.
+func (c *Client) ask(ctx context.Context, resource string, o options, wait time.Duration) (*Lease, error) {
+	q := &question{}
+	l, err := c.answer(ctx, q, resource, o, wait)
+	if err == nil {
+		err = c.hold(l)
+	}
+	if err == nil {
+		c.numbers.end(q.number)
+		return l, nil
+	}
+	if l != nil {
+		l.end(err)
+	}
+	if q.maybe {
+		c.work.Go(func() { c.cancel(q) }) // within a call, so Close still waits for it
+	} else {
+		c.numbers.end(q.number)
+	}
+	return nil, err
+}
+
+// answer repeats the request until it is answered, and confirms a grant that came late.
+func (c *Client) answer(ctx context.Context, q *question, resource string, o options, wait time.Duration) (*Lease, error) {
+	var resp *lockpb.AcquireResponse
+	var sent time.Duration
+	until := c.clock.Now() + wait
+	err := repeat(ctx, func(ctx context.Context) error {
+		if err := c.pose(ctx, q, resource, o); err != nil {
+			return err
+		}
+		left := max(0, until-c.clock.Now())
+		if wait > 0 {
+			q.msg.WaitTimeout = int32(max(1, left.Milliseconds())) // 0 would mean not to wait
+		}
+		attempt, cancel := within(ctx, left+c.cfg.AttemptTimeout, noAnswer)
+		defer cancel()
+		sent = c.clock.Now()
+		var err error
+		resp, err = c.locks.Acquire(attempt, q.msg)
+		if e, ok := errors.AsType[*Error](err); !ok || e.Applied != lockpb.Applied_NO {
+			q.maybe = true
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.asOf.learn(resp.GetAsOf(), c.clock.Now())
+	l, err := newLease(ctx, c, resp, sent)
+	if err != nil {
+		return nil, fmt.Errorf("acquire %s: %w", resource, err)
+	}
+	// A grant out of the queue or to an earlier attempt has less left than a TTL, because the coordinator takes
+	// back what nobody confirms or because it began before; or the answer was waited for.
+	if resp.GetRemaining() < resp.GetTtl() || c.clock.Now()-sent >= l.ttl/20 {
+		err = c.confirm(ctx, l)
+	}
+	return l, err
+}
+
+// pose makes the message of a question, before its first attempt. Every attempt sends the same but for the
+// time left to wait, so that the coordinator can tell a copy from another request.
+func (c *Client) pose(ctx context.Context, q *question, resource string, o options) error {
+	if q.msg != nil {
+		return nil
+	}
+	asOf, err := c.leaseTime(ctx)
+	if err != nil {
+		if e, ok := errors.AsType[*Error](err); ok {
+			e.Op, e.Resource, e.Applied = "acquire", resource, lockpb.Applied_NO // it was not sent
+		}
+		return err
+	}
+	id := o.request
+	if id == "" {
+		id = rand.Text()
+	}
+	var acknowledged uint64
+	q.number, acknowledged = c.numbers.begin()
+	q.msg = &lockpb.AcquireRequest{
+		Resource: resource, ClientId: c.id, RequestId: id, Owner: o.owner, Mode: lockpb.Mode_EXCLUSIVE,
+		Ttl: ttlField(o.ttl), AsOf: asOf, Sequence: q.number, Acknowledged: acknowledged,
+	}
+	return nil
+}
+
+// confirm renews a late grant before it is reported as held, so that its holder starts with a whole TTL
+// counted from a question just sent.
+func (c *Client) confirm(ctx context.Context, l *Lease) error {
+	resp, sent, err := c.renew(ctx, &lockpb.RenewRequest{LeaseId: l.id.String()})
+	switch {
+	case gone(err):
+		return fmt.Errorf("acquire %s: %w", l.resource, errLapsed)
+	case err != nil:
+		return err
+	}
+	l.mu.Lock()
+	l.extend(resp, sent)
+	l.mu.Unlock()
+	if c.clock.Now() >= l.deadline {
+		return fmt.Errorf("acquire %s: %w", l.resource, errLapsed)
+	}
+	return nil
+}
+
+// hold puts a lease under the care of the client.
+func (c *Client) hold(l *Lease) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return ErrClosed
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.plan()
+	return nil
+}
+
+// cancel ends an abandoned request at the coordinator, whatever has become of it, and gives up after
+// Config.CancelTimeout: then a waiter leaves the queue because its caller is gone, and a lease runs out.
+func (c *Client) cancel(q *question) {
+	defer c.numbers.end(q.number)
+	ctx, cancel := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
+	defer cancel()
+	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf()}
+	err := repeat(ctx, func(ctx context.Context) error {
+		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer cancel()
+		_, err := c.locks.Cancel(attempt, req)
+		return err
+	})
+	if err != nil {
+		c.log.Warn("abandoned acquire not cancelled", "resource", q.msg.GetResource(), "err", err)
+	}
+}
+
+// ttlField is a TTL as the API has it; 0 is left out.
+func ttlField(d time.Duration) *int32 {
+	if d == 0 {
+		return nil
+	}
+	return new(int32(d.Milliseconds()))
+}

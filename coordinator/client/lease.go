@@ -1,0 +1,252 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// State is what a client knows of its lease.
+type State uint8
+
+// The states. Held and Uncertain are the same to a worker: nobody else can have the resource yet.
+const (
+	Held      State = iota + 1 // renewals are answered
+	Uncertain                  // a renewal has failed or is overdue; the deadline has not passed
+	Lost                       // the deadline passed, or the coordinator said that the lease has ended
+	Released                   // Release was called
+)
+
+func (s State) String() string {
+	switch s {
+	case Held:
+		return "held"
+	case Uncertain:
+		return "uncertain"
+	case Lost:
+		return "lost"
+	case Released:
+		return "released"
+	}
+	return fmt.Sprintf("state(%d)", s)
+}
+
+// Lease is one lock that this client took, and the only source of its ticket. The client renews it until
+// Release, loss or Close. Every method looks at the clock when it is called, so that a process that was
+// stopped and goes on learns at once that its time is over. It is safe for concurrent use.
+type Lease struct {
+	c        *Client
+	id       lease.ID
+	resource lease.Resource
+	token    lease.Token
+	mode     lockpb.Mode
+	ctx      context.Context
+	end      context.CancelCauseFunc
+
+	// For the agenda, under its lock.
+	slot int
+	at   time.Duration
+
+	mu       sync.Mutex
+	over     State // 0 while held
+	err      error // why it is over
+	ticket   string
+	ttl      time.Duration
+	deadline time.Duration // on the client's clock; never moves back
+	warning  chan struct{} // closed when the warning of this deadline has been given
+	warned   bool
+	renewAt  time.Duration
+	renewing *renewal // in flight; nil if none
+	failure  error    // of the last renewal; nil after a success
+	failures int      // in a row
+	asOf     int64    // of the last answer
+	index    uint64
+
+	release releasing
+}
+
+// margin is what a deadline is moved forward by, so that a client whose clock is slow by up to 0.1 % stops
+// before the coordinator does.
+func margin(ttl time.Duration) time.Duration { return ttl/1000 + 10*time.Millisecond }
+
+// newLease makes the lease of an answer to a question that left at sent.
+func newLease(ctx context.Context, c *Client, resp *lockpb.AcquireResponse, sent time.Duration) (*Lease, error) {
+	id, err := lease.ParseID(resp.GetLeaseId())
+	if err != nil {
+		return nil, err
+	}
+	l := &Lease{
+		c: c, id: id, resource: lease.Resource(resp.GetResource()),
+		token: lease.Token(resp.GetFencingToken()), mode: resp.GetMode(),
+		ticket: resp.GetTicket(), ttl: millis(resp.GetTtl()), asOf: resp.GetAsOf(), index: resp.GetIndex(),
+		warning: make(chan struct{}),
+	}
+	if l.token == 0 || l.ttl <= 0 {
+		return nil, fmt.Errorf("answer has token %d and TTL %v", l.token, l.ttl)
+	}
+	l.deadline = sent + millis(resp.GetRemaining()) - margin(l.ttl)
+	l.renewAt = sent + renewAfter(l.ttl)
+	l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
+	l.release.turn = make(chan struct{}, 1)
+	return l, nil
+}
+
+func millis[T ~int32 | ~int64](n T) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// Resource is the name that is locked.
+func (l *Lease) Resource() lease.Resource { return l.resource }
+
+// ID is the lease's id, a secret: whoever has it, and the same identity, can renew and release the lease.
+func (l *Lease) ID() lease.ID { return l.id }
+
+// Token is the fencing token, and 0, which no store accepts, once the lease is over.
+func (l *Lease) Token() lease.Token {
+	if l.State() >= Lost {
+		return 0
+	}
+	return l.token
+}
+
+// Ticket is the signed form of the grant, for the proxy; it is fresh after each renewal. It is a secret.
+// Once the lease is over it is "".
+func (l *Lease) Ticket() string {
+	l.check()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != 0 {
+		return ""
+	}
+	return l.ticket
+}
+
+// TTL is the duration that each renewal asks for.
+func (l *Lease) TTL() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ttl
+}
+
+// Deadline is the instant at which the lease is lost unless it is renewed before. It lies before the one at
+// which the coordinator could grant the resource to somebody else. It moves with each renewal; use
+// Remaining where the machine may be suspended.
+func (l *Lease) Deadline() time.Time { return time.Now().Add(l.Remaining()) }
+
+// Remaining is the time to the deadline; 0 once the lease is over.
+func (l *Lease) Remaining() time.Duration {
+	now := l.check()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.over != 0 {
+		return 0
+	}
+	return max(0, l.deadline-now)
+}
+
+// State is what is known now.
+func (l *Lease) State() State {
+	now := l.check()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.over != 0:
+		return l.over
+	case l.failure != nil || now >= l.warnAt():
+		return Uncertain
+	}
+	return Held
+}
+
+// Err is nil while the lease is held or uncertain. After a loss it wraps ErrLost and the cause: ErrExpired,
+// ErrLeaseEnded, ErrNotOwner or ErrClosed. After Release it is ErrReleased.
+func (l *Lease) Err() error {
+	l.check()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Done is closed when the lease is over: before the coordinator could grant the resource to somebody else,
+// or as soon as it has said that the lease has ended.
+func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+
+// Context has the values of the context that Acquire was given and ends with the lease; its cause is Err.
+// It does not end with Acquire's context: see Do for one that does.
+func (l *Lease) Context() context.Context { return l.ctx }
+
+// Warning is closed when the deadline comes near (Config.WarnBefore) because renewals go unanswered, and
+// when the lease is over. A worker that needs time to stop begins then. If a renewal succeeds after all,
+// the next call returns a new channel.
+func (l *Lease) Warning() <-chan struct{} {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.warning
+}
+
+// Describe tells about the lease in the terms of the API, for tools.
+func (l *Lease) Describe() *lockpb.AcquireResponse {
+	remaining := l.Remaining()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return &lockpb.AcquireResponse{
+		LeaseId: l.id.String(), FencingToken: uint64(l.token), Resource: string(l.resource), Mode: l.mode,
+		Ttl: int32(l.ttl.Milliseconds()), Remaining: int32(remaining.Milliseconds()), Ticket: l.ticket,
+		ExpiresAt: timestamppb.New(time.Now().Add(remaining)), AsOf: l.asOf, Index: l.index,
+	}
+}
+
+// warnAt is the instant of the warning. The caller holds mu.
+func (l *Lease) warnAt() time.Duration {
+	before := l.ttl / 5
+	if w := l.c.cfg.WarnBefore; w > 0 {
+		before = min(w, l.ttl/2)
+	}
+	return l.deadline - before
+}
+
+// check reads the clock and ends the lease if its deadline has passed.
+func (l *Lease) check() time.Duration {
+	now := l.c.clock.Now()
+	l.mu.Lock()
+	expired := l.over == 0 && now >= l.deadline
+	l.mu.Unlock()
+	if expired {
+		l.lose(ErrExpired)
+	}
+	return now
+}
+
+// lose ends the lease for a cause other than Release. Only the first end counts.
+func (l *Lease) lose(cause error) {
+	err := fmt.Errorf("%w: %s: %w", ErrLost, l.resource, cause)
+	if l.finish(Lost, err) {
+		l.c.log.Warn("lease lost", "resource", l.resource, "token", uint64(l.token),
+			"lease", l.id.Hash().String(), "cause", cause)
+	}
+}
+
+// finish ends the lease, stops its renewal, and reports whether this call did it.
+func (l *Lease) finish(state State, err error) bool {
+	l.mu.Lock()
+	if l.over != 0 {
+		l.mu.Unlock()
+		return false
+	}
+	l.over, l.err = state, err
+	if l.renewing != nil {
+		l.renewing.cancel()
+	}
+	if !l.warned {
+		l.warned = true
+		close(l.warning)
+	}
+	l.c.agenda.remove(l)
+	l.mu.Unlock()
+	l.end(err) // outside the lock: it may run the code of whoever derived a context
+	return true
+}
