@@ -109,6 +109,7 @@ type Detach struct {
 }
 
 // Break force-releases a resource: its leases end, a new token is issued to nobody, the next waiter is granted.
+// It works on a free resource too, whose last holder may still write with its ticket.
 type Break struct {
 	Identity lease.Identity
 	Resource lease.Resource

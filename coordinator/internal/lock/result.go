@@ -39,14 +39,14 @@ type Holder struct {
 // Granted answers an Acquire whose lease is held now.
 type Granted struct {
 	Grant
-	Retried bool // an earlier command of this request took the effect
+	Retried bool // the request was known: an earlier command of it took the lease or stood in the queue
 }
 
 // Waiting answers an Acquire that stands in the queue; how it ends comes as an event.
 type Waiting struct {
 	Position int // 1 is the head
 	Deadline LeaseTime
-	Holder   Holder // one of those that hold it
+	Holder   Holder // one of those that hold it; without Hash and Token if it is kept for the head of the queue
 }
 
 // Renewed answers a Renew.
@@ -66,7 +66,7 @@ type RequestState uint8
 
 // The states of a request.
 const (
-	RequestUnknown RequestState = iota // never seen: the cancel is remembered and the late acquire will be refused
+	RequestUnknown RequestState = iota // never seen: a cancel is remembered and the late acquire will be refused
 	RequestWaiting
 	RequestHeld
 	RequestEnded
@@ -84,12 +84,15 @@ type Done struct{}
 // Refused answers a command that had no effect.
 type Refused struct {
 	Reason Reason
-	Holder Holder        // for ReasonHeld, ReasonAlreadyHeld: who has it
+	// Holder is, for ReasonHeld and ReasonAlreadyHeld, who has the resource. Right after an election a free one
+	// may be kept for the head of its queue, and this client may merely await it: then Hash and Token are zero.
+	Holder Holder
 	Limit  time.Duration // for the range reasons: the bound that was passed
 	Count  int           // for the count reasons: the bound that was passed
 }
 
-// Reason says why a command was refused. Every one of them means: not applied, nothing changed.
+// Reason says why a command was refused. Every one of them means: not applied, nothing changed
+// (but what an Acquire said with Acknowledged is heard even then).
 type Reason uint8
 
 // The reasons. Their order is in the audit log and on no disk; add at the end.
@@ -110,7 +113,9 @@ const (
 	ReasonTooManyRequests // remembered requests of this client
 	ReasonTokensExhausted // the incarnation's 2^40 grants are used up
 	ReasonNotInitialised
-	ReasonResourceFree // Break of a resource that nobody holds
+	ReasonRequestAhead  // AsOf is more than the window ahead of the cluster: another cluster's, or another group's
+	ReasonLeaseIDTaken  // the new lease's id is zero or in use: a fault of the node that made it
+	ReasonConfigInvalid // of Init: see Config.Validate
 )
 
 func (Granted) result()   {}

@@ -1,0 +1,163 @@
+package lock
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// expire ends what is overdue: of leases the first Config.MaxExpiries in (deadline, sequence) order and all those
+// of the resources that the entry's commands touch; of waiters likewise.
+func (m *Machine) expire(commands []Command) {
+	if !m.initialised {
+		return
+	}
+	m.expireFirst(m.config.MaxExpiries)
+	m.expireTouched(commands)
+	m.endWaits(m.config.MaxExpiries)
+	m.endTouchedWaits(commands)
+	m.endHeadStart()
+	// More than an entry can add, so that the memory of requests does not grow behind the limit.
+	m.forgetOld(m.config.MaxExpiries + 2*len(commands))
+}
+
+func (m *Machine) expireFirst(limit int) {
+	for range limit {
+		l, due := m.expiries.due(m.now)
+		if !due {
+			return
+		}
+		m.expireLease(l)
+	}
+}
+
+// expireTouched ends the overdue leases that the limit left but the commands are about to ask for. They all come
+// after those ended before, so the whole entry keeps the order.
+func (m *Machine) expireTouched(commands []Command) {
+	if _, due := m.expiries.due(m.now); !due {
+		return
+	}
+	var overdue []slot
+	for _, c := range commands {
+		if r := m.resources[m.touches(c)]; r != nil {
+			overdue = append(overdue, r.holders...)
+		}
+	}
+	overdue = slices.DeleteFunc(overdue, func(l slot) bool { return m.leases.get(l).deadline > m.now })
+	slices.SortFunc(overdue, func(a, b slot) int {
+		x, y := m.leases.get(a), m.leases.get(b)
+		return cmp.Or(cmp.Compare(x.deadline, y.deadline), cmp.Compare(x.seq, y.seq))
+	})
+	for _, l := range slices.Compact(overdue) {
+		m.expireLease(l)
+	}
+}
+
+// touches names the resource that a command is about, "" if it is about none.
+func (m *Machine) touches(c Command) lease.Resource {
+	switch c := c.(type) {
+	case Acquire:
+		return c.Resource
+	case Break:
+		return c.Resource
+	case Renew:
+		return m.resourceOfLease(c.Lease)
+	case Release:
+		return m.resourceOfLease(c.Lease)
+	case Cancel:
+		return m.resourceOfRequest(m.find(c.Identity, c.Client, c.Request))
+	case Detach:
+		return m.resourceOfRequest(m.find(c.Identity, c.Client, c.Request))
+	case Init, NewLeader, PutKey, Tick:
+	}
+	return ""
+}
+
+func (m *Machine) resourceOfLease(id lease.ID) lease.Resource {
+	q, ok := m.byLease[id]
+	return m.resourceOfRequest(q, ok)
+}
+
+func (m *Machine) resourceOfRequest(q slot, ok bool) lease.Resource {
+	if !ok {
+		return ""
+	}
+	r := m.requests.get(q)
+	switch r.stage {
+	case StageWaiting:
+		return m.waiters.get(r.claim).resource
+	case StageHeld:
+		return m.leases.get(r.claim).resource
+	case StageEnded, StageCancelled, StageForestalled:
+	}
+	return ""
+}
+
+func (m *Machine) expireLease(l slot) {
+	rec := m.leases.get(l)
+	cause := EndExpired
+	if rec.unclaimed {
+		cause = EndUnclaimed
+	}
+	m.end(l, cause)
+	m.promote(rec.resource)
+}
+
+// endWaits ends the first waits whose time is up. A resource that was kept for one of them goes to the next.
+func (m *Machine) endWaits(limit int) {
+	for range limit {
+		w, due := m.endings.due(m.now)
+		if !due {
+			return
+		}
+		name := m.waiters.get(w).resource
+		m.giveUp(w)
+		m.promote(name)
+	}
+}
+
+// endTouchedWaits ends the waits that the limit left but whose resource the commands are about.
+func (m *Machine) endTouchedWaits(commands []Command) {
+	for _, c := range commands {
+		if _, due := m.endings.due(m.now); !due {
+			return
+		}
+		name := m.touches(c)
+		if r := m.resources[name]; r != nil {
+			m.dropOverdue(name, r)
+			m.promote(name)
+		}
+	}
+}
+
+// endHeadStart hands out what was kept for heads whose callers did not come back in time.
+func (m *Machine) endHeadStart() {
+	if m.headStart == 0 || m.now < m.headStart {
+		return
+	}
+	m.headStart = 0
+	for _, w := range m.waitersInOrder() {
+		if rec := m.waiters.get(w); rec.live() {
+			m.promote(rec.resource)
+		}
+	}
+}
+
+// forgetOld drops the records of requests, and the clients, whose time is up.
+func (m *Machine) forgetOld(limit int) {
+	for range limit {
+		q, due := m.oblivions.due(m.now - 1)
+		if !due {
+			break
+		}
+		m.forget(q)
+	}
+	for range limit {
+		c, due := m.departures.due(m.now)
+		if !due {
+			break
+		}
+		m.depart(c)
+	}
+}

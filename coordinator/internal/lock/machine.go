@@ -1,0 +1,139 @@
+// Package lock is the state machine that every replica of a coordinator group runs over the same log: who holds
+// which resource, who waits, which requests were seen. It is pure: no clock, no randomness, no goroutine, no I/O;
+// time, ids and defaults come in with the commands. Equal logs give equal machines, results and events.
+package lock
+
+import "github.com/lychgate/lychgate/coordinator/lease"
+
+// Entry is one log entry: commands that take effect together at one instant of lease time.
+type Entry struct {
+	Now      LeaseTime // the leader's stamp; the machine uses the larger of it and its own
+	Commands []Command
+}
+
+// Machine is the state of one group. It is not safe for concurrent use. The zero value is not usable; see New.
+type Machine struct {
+	initialised bool
+	cluster     string
+	version     uint32
+	incarnation uint32
+	config      Config
+	index       uint64
+	now         LeaseTime
+	counter     uint64    // tokens issued in this incarnation
+	seq         uint64    // last sequence number given to a client, request or lease
+	headStart   LeaseTime // until then only heads of queues are granted; 0 when that is over
+	keys        []PutKey  // by node and key id
+
+	clients  slab[clientRecord]
+	requests slab[requestRecord]
+	waiters  slab[waiterRecord]
+	leases   slab[leaseRecord]
+
+	// Derived from the above.
+	byClient   map[clientKey]slot
+	byRequest  map[requestKey]slot
+	byLease    map[lease.ID]slot // the request whose claim has the id
+	awaits     map[awaitKey]slot // the request with which a client awaits a resource
+	resources  map[lease.Resource]*resource
+	expiries   timers // leases by deadline
+	endings    timers // waiters by ends()
+	oblivions  timers // requests that are over, by until
+	departures timers // clients without requests, by until
+
+	events []Event // of the entry that is being applied
+}
+
+type clientKey struct {
+	identity lease.Identity
+	name     lease.ClientID
+}
+
+type requestKey struct {
+	client slot
+	id     lease.RequestID
+}
+
+type awaitKey struct {
+	client   slot
+	resource lease.Resource
+}
+
+// New returns the machine of a group before its first log entry.
+func New() *Machine {
+	return &Machine{
+		byClient:  make(map[clientKey]slot),
+		byRequest: make(map[requestKey]slot),
+		byLease:   make(map[lease.ID]slot),
+		awaits:    make(map[awaitKey]slot),
+		resources: make(map[lease.Resource]*resource),
+	}
+}
+
+// Apply runs one log entry and returns one result for each command, in their order, and what became true, in order.
+// The renewals of leases that have not ended run first, so that a stall in front of the log expires nobody whose
+// renewal was waiting in it; then what is overdue ends, bounded by Config.MaxExpiries; then the rest runs in order.
+func (m *Machine) Apply(index uint64, e Entry) ([]Result, []Event) {
+	m.index = index
+	m.now = max(m.now, e.Now)
+	results := make([]Result, len(e.Commands))
+	for i, c := range e.Commands {
+		if renew, ok := c.(Renew); ok && m.holds(renew.Lease) {
+			results[i] = m.renew(renew)
+		}
+	}
+	m.expire(e.Commands)
+	for i, c := range e.Commands {
+		if results[i] == nil {
+			results[i] = m.apply(c)
+		}
+	}
+	events := m.events
+	m.events = nil
+	return results, events
+}
+
+func (m *Machine) apply(c Command) Result {
+	switch c := c.(type) {
+	case Init:
+		return m.init(c)
+	case NewLeader:
+		return m.newLeader(c)
+	case PutKey:
+		return m.putKey(c)
+	case Tick:
+		return Done{}
+	case Acquire, Renew, Release, Cancel, Detach, Break:
+		if !m.initialised {
+			return Refused{Reason: ReasonNotInitialised}
+		}
+		return m.applyLock(c)
+	}
+	panic("lock: a command of an unknown kind reached the machine")
+}
+
+func (m *Machine) applyLock(c Command) Result {
+	switch c := c.(type) {
+	case Acquire:
+		return m.acquire(c)
+	case Renew:
+		return m.renew(c)
+	case Release:
+		return m.release(c)
+	case Cancel:
+		return m.cancel(c)
+	case Detach:
+		return m.detach(c)
+	case Break:
+		return m.breakResource(c)
+	case Init, NewLeader, PutKey, Tick:
+	}
+	panic("lock: not a command on locks")
+}
+
+func (m *Machine) emit(e Event) { m.events = append(m.events, e) }
+
+func (m *Machine) nextSeq() uint64 {
+	m.seq++
+	return m.seq
+}

@@ -1,0 +1,221 @@
+package lock
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// De-duplication. A record is made when a request takes effect, at lease time P, and says until = max(P, AsOf) +
+// window. It leaves when the request is over and now > until (or its client acknowledged it). Any copy of the
+// request carries the same AsOf ≤ until − window < now − window, so it is refused as too old: no copy can take a
+// second effect. An AsOf ahead of the cluster keeps its record the longer, and is refused if it is ahead by more
+// than a window, so that nobody can make the machine remember for ever. A copy that was stamped anew, by a node for
+// a client that sends no AsOf, prolongs the record by the same rule. An acknowledged record's copies have a number
+// up to acknowledged, which is remembered until all of them are too old as well.
+
+// window is how long a request may be retried.
+func (m *Machine) window() time.Duration { return m.config.MaxWait + m.config.RetryWindow }
+
+// outsideWindow says why a request may not be executed whatever it asks for; 0 means that it may.
+func (m *Machine) outsideWindow(c Acquire) Reason {
+	if reason := m.outsideTime(c.AsOf); reason != 0 {
+		return reason
+	}
+	client, ok := m.byClient[clientKey{c.Identity, c.Client}]
+	if c.Sequence != 0 && (c.Sequence <= c.Acknowledged || ok && c.Sequence <= m.clients.get(client).acknowledged) {
+		return ReasonRequestTooOld
+	}
+	return 0
+}
+
+func (m *Machine) outsideTime(asOf LeaseTime) Reason {
+	switch {
+	case asOf < m.now.Add(-m.window()):
+		return ReasonRequestTooOld
+	case asOf > m.now.Add(m.window()):
+		return ReasonRequestAhead
+	}
+	return 0
+}
+
+func (m *Machine) find(identity lease.Identity, name lease.ClientID, id lease.RequestID) (slot, bool) {
+	client, ok := m.byClient[clientKey{identity, name}]
+	if !ok {
+		return 0, false
+	}
+	q, ok := m.byRequest[requestKey{client, id}]
+	return q, ok
+}
+
+func (m *Machine) clientOf(q slot) clientRecord { return m.clients.get(m.requests.get(q).client) }
+
+// remember makes the record of an acquire that takes effect.
+func (m *Machine) remember(c Acquire, s Stage) slot {
+	q := m.record(c.Identity, c.Client, c.Request, c.AsOf, s)
+	r := m.requests.edit(q)
+	r.fingerprint, r.sequence = fingerprint(c), c.Sequence
+	m.number(r.client, q, c.Sequence)
+	m.acknowledge(c)
+	return q
+}
+
+// record makes a request's record, and its client's if it is the first.
+func (m *Machine) record(by lease.Identity, name lease.ClientID, id lease.RequestID, asOf LeaseTime, s Stage) slot {
+	client := m.client(by, name)
+	q := m.requests.add(requestRecord{id: id, seq: m.nextSeq(), until: m.untilFor(asOf), client: client, stage: s})
+	m.byRequest[requestKey{client, id}] = q
+	m.clients.edit(client).requests++
+	return q
+}
+
+func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
+	key := clientKey{by, name}
+	if i, ok := m.byClient[key]; ok {
+		m.departures.remove(i)
+		return i
+	}
+	i := m.clients.add(clientRecord{identity: by, name: name, seq: m.nextSeq()})
+	m.byClient[key] = i
+	return i
+}
+
+func (m *Machine) untilFor(asOf LeaseTime) LeaseTime { return max(m.now, asOf).Add(m.window()) }
+
+// prolong keeps a record for the copies of a retry that was just seen.
+func (m *Machine) prolong(q slot, asOf LeaseTime) {
+	until := m.untilFor(min(asOf, m.now.Add(m.window())))
+	r := m.requests.get(q)
+	if until <= r.until {
+		return
+	}
+	m.requests.edit(q).until = until
+	if r.stage.over() {
+		m.oblivions.set(q, until, r.seq)
+	}
+}
+
+// number files a request under the number that its client gave it.
+func (m *Machine) number(client, q slot, sequence uint64) {
+	if sequence == 0 {
+		return
+	}
+	c := m.clients.edit(client)
+	at, _ := slices.BinarySearchFunc(c.numbered, sequence, bySequence)
+	c.numbered = slices.Insert(c.numbered, at, numbered{sequence, q})
+}
+
+// unnumber drops a request from the list; one up to acknowledged is there no longer.
+func (c *clientRecord) unnumber(q slot, sequence uint64) {
+	at, _ := slices.BinarySearchFunc(c.numbered, sequence, bySequence)
+	for ; at < len(c.numbered) && c.numbered[at].sequence == sequence; at++ {
+		if c.numbered[at].request == q {
+			c.numbered = slices.Delete(c.numbered, at, at+1)
+			return
+		}
+	}
+}
+
+func bySequence(n numbered, sequence uint64) int { return cmp.Compare(n.sequence, sequence) }
+
+// acknowledge hears up to which number a client will never retry: the records up to it go, those of live leases and
+// waiters when they end.
+func (m *Machine) acknowledge(c Acquire) {
+	client, ok := m.byClient[clientKey{c.Identity, c.Client}]
+	if !ok || c.Acknowledged <= m.clients.get(client).acknowledged {
+		return
+	}
+	rec := m.clients.edit(client)
+	rec.acknowledged = c.Acknowledged
+	rec.until = max(rec.until, m.now.Add(m.window()))
+	cut, _ := slices.BinarySearchFunc(rec.numbered, c.Acknowledged+1, bySequence)
+	gone := rec.numbered[:cut]
+	rec.numbered = rec.numbered[cut:]
+	for _, n := range gone {
+		if m.requests.get(n.request).stage.over() {
+			m.forget(n.request)
+		}
+	}
+}
+
+// settle says that nothing is left of a request. Its record stays until no copy can do harm.
+func (m *Machine) settle(q slot, s Stage) {
+	rec := m.requests.edit(q)
+	rec.stage, rec.claim = s, 0
+	if rec.sequence != 0 && rec.sequence <= m.clients.get(rec.client).acknowledged {
+		m.forget(q)
+		return
+	}
+	m.oblivions.set(q, rec.until, rec.seq)
+}
+
+// forget drops the record of a request that is over.
+func (m *Machine) forget(q slot) {
+	rec := m.requests.get(q)
+	m.oblivions.remove(q)
+	m.requests.remove(q)
+	delete(m.byRequest, requestKey{rec.client, rec.id})
+	c := m.clients.edit(rec.client)
+	c.requests--
+	c.until = max(c.until, rec.until)
+	c.unnumber(q, rec.sequence)
+	if c.requests == 0 {
+		m.depart(rec.client)
+	}
+}
+
+// depart drops a client that has no requests, as soon as its acknowledgement protects nothing any more.
+func (m *Machine) depart(client slot) {
+	c := m.clients.get(client)
+	if c.acknowledged != 0 && c.until >= m.now {
+		m.departures.set(client, c.until.Add(1), c.seq)
+		return
+	}
+	m.departures.remove(client)
+	m.clients.remove(client)
+	delete(m.byClient, clientKey{c.identity, c.name})
+}
+
+// cancel ends whatever the request has become. One that was never seen is remembered, so that its acquire, which may
+// be under way, is refused when it comes.
+func (m *Machine) cancel(c Cancel) Result {
+	q, ok := m.find(c.Identity, c.Client, c.Request)
+	if !ok {
+		return m.forestall(c)
+	}
+	m.prolong(q, c.AsOf)
+	r := m.requests.get(q)
+	switch r.stage {
+	case StageWaiting:
+		name := m.waiters.get(r.claim).resource
+		m.endWait(r.claim, WaitCancelled)
+		m.promote(name)
+		return Cancelled{Was: RequestWaiting}
+	case StageHeld:
+		holder := m.holderOf(r.claim)
+		m.end(r.claim, EndCancelled)
+		m.promote(holder.Resource)
+		return Cancelled{Was: RequestHeld, Holder: holder}
+	case StageEnded, StageCancelled:
+		return Cancelled{Was: RequestEnded}
+	case StageForestalled:
+		return Cancelled{Was: RequestUnknown}
+	}
+	panic("lock: a request is in no stage")
+}
+
+func (m *Machine) forestall(c Cancel) Result {
+	if reason := m.outsideTime(c.AsOf); reason != 0 {
+		return Refused{Reason: reason}
+	}
+	if client, ok := m.byClient[clientKey{c.Identity, c.Client}]; ok &&
+		m.clients.get(client).requests >= m.config.MaxRequests {
+		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
+	}
+	q := m.record(c.Identity, c.Client, c.Request, c.AsOf, StageForestalled)
+	rec := m.requests.get(q)
+	m.oblivions.set(q, rec.until, rec.seq)
+	return Cancelled{Was: RequestUnknown}
+}

@@ -1,0 +1,193 @@
+package lock
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// Snapshot is a machine frozen at one log index. It shares memory with the machine, which copies a page of it before
+// changing it, and it may be read by one other goroutine for as long as that likes.
+type Snapshot struct {
+	header   Header
+	clients  *slab[clientRecord]
+	requests *slab[requestRecord]
+	waiters  *slab[waiterRecord]
+	leases   *slab[leaseRecord]
+}
+
+// Header is the part of a snapshot that is not a client or a request.
+type Header struct {
+	Initialised bool
+	Cluster     string
+	Version     uint32
+	Incarnation uint32
+	Config      Config
+	Index       uint64
+	Now         LeaseTime
+	Counter     uint64 // tokens issued in this incarnation
+	Seq         uint64 // last sequence number in use
+	HeadStart   LeaseTime
+	Keys        []PutKey // by node and key id
+}
+
+// SavedClient is a client in a snapshot; its requests follow it.
+type SavedClient struct {
+	Identity     lease.Identity
+	Client       lease.ClientID
+	Seq          uint64
+	Acknowledged uint64
+	Until        LeaseTime
+}
+
+// SavedRequest is a request in a snapshot, of the client before it.
+type SavedRequest struct {
+	Request     lease.RequestID
+	Seq         uint64
+	Fingerprint uint64
+	Until       LeaseTime
+	Sequence    uint64
+	Stage       Stage
+	Claim       SavedClaim // while it waits or holds
+	Waiter      SavedWaiter
+	Lease       SavedLease
+}
+
+// SavedClaim is what a request asked for.
+type SavedClaim struct {
+	Resource lease.Resource
+	Lease    lease.ID
+	Owner    string
+	TTL      time.Duration
+	Mode     lease.Mode
+}
+
+// SavedWaiter is a request's place in a queue.
+type SavedWaiter struct {
+	Deadline LeaseTime
+	Grace    LeaseTime
+	Call     uint64
+	Attached bool
+}
+
+// SavedLease is a request's lease.
+type SavedLease struct {
+	Seq       uint64
+	Token     lease.Token
+	Since     LeaseTime
+	Deadline  LeaseTime
+	Unclaimed bool
+}
+
+// Snapshot freezes the machine as it stands. It costs one pointer for each pageSize records.
+func (m *Machine) Snapshot() *Snapshot {
+	return &Snapshot{
+		header: Header{
+			Initialised: m.initialised,
+			Cluster:     m.cluster,
+			Version:     m.version,
+			Incarnation: m.incarnation,
+			Config:      m.config,
+			Index:       m.index,
+			Now:         m.now,
+			Counter:     m.counter,
+			Seq:         m.seq,
+			HeadStart:   m.headStart,
+			Keys:        m.keys,
+		},
+		clients:  m.clients.freeze(),
+		requests: m.requests.freeze(),
+		waiters:  m.waiters.freeze(),
+		leases:   m.leases.freeze(),
+	}
+}
+
+// Header returns what is neither a client nor a request. The caller must not change its keys.
+func (s *Snapshot) Header() Header { return s.header }
+
+// Clients walks the clients in the order of their sequence numbers, each with its requests in the order of theirs:
+// the same on every replica.
+func (s *Snapshot) Clients() iter.Seq2[SavedClient, iter.Seq[SavedRequest]] {
+	return func(yield func(SavedClient, iter.Seq[SavedRequest]) bool) {
+		requests := s.requestsInOrder()
+		for _, c := range s.clientsInOrder() {
+			own := len(requests)
+			for i, q := range requests {
+				if s.requests.get(q).client != c {
+					own = i
+					break
+				}
+			}
+			if !yield(s.savedClient(c), s.savedRequests(requests[:own])) {
+				return
+			}
+			requests = requests[own:]
+		}
+	}
+}
+
+func (s *Snapshot) clientsInOrder() []slot {
+	all := s.clients.slots()
+	slices.SortFunc(all, func(a, b slot) int { return cmp.Compare(s.clients.get(a).seq, s.clients.get(b).seq) })
+	return all
+}
+
+// requestsInOrder sorts by client, then by request.
+func (s *Snapshot) requestsInOrder() []slot {
+	all := s.requests.slots()
+	slices.SortFunc(all, func(a, b slot) int {
+		x, y := s.requests.get(a), s.requests.get(b)
+		if x.client != y.client {
+			return cmp.Compare(s.clients.get(x.client).seq, s.clients.get(y.client).seq)
+		}
+		return cmp.Compare(x.seq, y.seq)
+	})
+	return all
+}
+
+func (s *Snapshot) savedRequests(slots []slot) iter.Seq[SavedRequest] {
+	return func(yield func(SavedRequest) bool) {
+		for _, q := range slots {
+			if !yield(s.savedRequest(q)) {
+				return
+			}
+		}
+	}
+}
+
+func (s *Snapshot) savedClient(i slot) SavedClient {
+	c := s.clients.get(i)
+	return SavedClient{
+		Identity: c.identity, Client: c.name, Seq: c.seq,
+		Acknowledged: c.acknowledged, Until: c.until,
+	}
+}
+
+func (s *Snapshot) savedRequest(q slot) SavedRequest {
+	r := s.requests.get(q)
+	saved := SavedRequest{
+		Request: r.id, Seq: r.seq, Fingerprint: r.fingerprint,
+		Until: r.until, Sequence: r.sequence, Stage: r.stage,
+	}
+	switch r.stage {
+	case StageWaiting:
+		w := s.waiters.get(r.claim)
+		saved.Claim = w.claim.saved()
+		saved.Waiter = SavedWaiter{Deadline: w.deadline, Grace: w.grace, Call: w.call, Attached: w.attached}
+	case StageHeld:
+		l := s.leases.get(r.claim)
+		saved.Claim = l.claim.saved()
+		saved.Lease = SavedLease{
+			Seq: l.seq, Token: l.token, Since: l.since, Deadline: l.deadline, Unclaimed: l.unclaimed,
+		}
+	case StageEnded, StageCancelled, StageForestalled:
+	}
+	return saved
+}
+
+func (c claim) saved() SavedClaim {
+	return SavedClaim{Resource: c.resource, Lease: c.id, Owner: c.owner, TTL: c.ttl, Mode: c.mode}
+}

@@ -1,0 +1,182 @@
+package lock
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// Info is what a node reports about its replica.
+type Info struct {
+	Initialised bool
+	Cluster     string
+	Version     uint32
+	Incarnation uint32
+	Config      Config
+	Index       uint64    // of the last entry applied
+	Now         LeaseTime // of the last entry applied
+	Leases      int
+	Waiters     int
+	Requests    int // remembered, live ones included
+	Clients     int
+	LastToken   lease.Token // the last one issued, 0 if none was
+}
+
+// Info describes the machine as it stands.
+func (m *Machine) Info() Info {
+	info := Info{
+		Initialised: m.initialised,
+		Cluster:     m.cluster,
+		Version:     m.version,
+		Incarnation: m.incarnation,
+		Config:      m.config,
+		Index:       m.index,
+		Now:         m.now,
+		Leases:      m.leases.count,
+		Waiters:     m.waiters.count,
+		Requests:    m.requests.count,
+		Clients:     m.clients.count,
+	}
+	if m.counter > 0 {
+		info.LastToken = m.lastToken()
+	}
+	return info
+}
+
+// Timed reports whether anything will happen by the passing of lease time alone, so that the leader must tick.
+func (m *Machine) Timed() bool {
+	return m.headStart != 0 || m.leases.count > 0 || m.waiters.count > 0 || m.clients.count > 0
+}
+
+// Keys lists the nodes' ticket keys by node and key id. The caller must not change them.
+func (m *Machine) Keys() []PutKey { return slices.Clone(m.keys) }
+
+// View is a resource as others may see it.
+type View struct {
+	Resource lease.Resource
+	Holders  []Holder // in the order of their grants; empty: free
+	Waiters  []Waiter // head first, the first MaxViewWaiters of them
+	Waiting  int      // all waiters
+}
+
+// MaxViewWaiters bounds the waiters in one View.
+const MaxViewWaiters = 100
+
+// Waiter is a queued acquire as others may see it.
+type Waiter struct {
+	Resource lease.Resource
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+	Mode     lease.Mode
+	Attached bool      // its caller is there
+	Deadline LeaseTime // when it gives up
+}
+
+// Get describes one resource.
+func (m *Machine) Get(name lease.Resource) View {
+	v := View{Resource: name}
+	r := m.resources[name]
+	if r == nil {
+		return v
+	}
+	for _, l := range r.holders {
+		v.Holders = append(v.Holders, m.holderOf(l))
+	}
+	v.Waiting = len(r.queue)
+	for _, w := range r.queue[:min(len(r.queue), MaxViewWaiters)] {
+		v.Waiters = append(v.Waiters, m.waiterOf(w))
+	}
+	return v
+}
+
+// List describes the resources that are held or awaited, that begin with the prefix and that come after the given
+// name ("" for the first page), in the order of their names, at most limit of them.
+func (m *Machine) List(prefix string, after lease.Resource, limit int) []View {
+	var names []lease.Resource
+	for name := range m.resources {
+		if name > after && strings.HasPrefix(string(name), prefix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	views := make([]View, 0, min(len(names), max(limit, 0)))
+	for _, name := range names[:cap(views)] {
+		views = append(views, m.Get(name))
+	}
+	return views
+}
+
+// Lease describes a live lease; false if it never was or has ended.
+func (m *Machine) Lease(id lease.ID) (Grant, bool) {
+	l, ok := m.findLease(id)
+	if !ok {
+		return Grant{}, false
+	}
+	return m.grantOf(l), true
+}
+
+// Request tells what an acquire has become, and its lease if that is held.
+func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.RequestID) (RequestState, Grant) {
+	q, ok := m.find(by, client, id)
+	if !ok {
+		return RequestUnknown, Grant{}
+	}
+	r := m.requests.get(q)
+	switch r.stage {
+	case StageWaiting:
+		return RequestWaiting, Grant{}
+	case StageHeld:
+		return RequestHeld, m.grantOf(r.claim)
+	case StageEnded, StageCancelled:
+		return RequestEnded, Grant{}
+	case StageForestalled:
+	}
+	return RequestUnknown, Grant{}
+}
+
+func (m *Machine) grantOf(l slot) Grant {
+	rec := m.leases.get(l)
+	q := m.requests.get(rec.request)
+	c := m.clients.get(q.client)
+	return Grant{
+		Resource: rec.resource, Lease: rec.id, Token: rec.token, Mode: rec.mode,
+		Identity: c.identity, Client: c.name, Request: q.id,
+		TTL: rec.ttl, Since: rec.since, Deadline: rec.deadline,
+	}
+}
+
+func (m *Machine) holderOf(l slot) Holder {
+	g := m.grantOf(l)
+	return Holder{
+		Resource: g.Resource, Hash: g.Lease.Hash(), Token: g.Token, Mode: g.Mode,
+		Identity: g.Identity, Client: g.Client, Since: g.Since, Deadline: g.Deadline,
+	}
+}
+
+func (m *Machine) waiterOf(w slot) Waiter {
+	rec := m.waiters.get(w)
+	q := m.requests.get(rec.request)
+	c := m.clients.get(q.client)
+	return Waiter{
+		Resource: rec.resource, Identity: c.identity, Client: c.name, Request: q.id,
+		Mode: rec.mode, Attached: rec.attached, Deadline: rec.deadline,
+	}
+}
+
+// firstOf tells who is in the way of a newcomer.
+func (m *Machine) firstOf(r *resource) Holder {
+	if len(r.holders) > 0 {
+		return m.holderOf(r.holders[0])
+	}
+	w := m.waiterOf(r.queue[0])
+	return Holder{Resource: w.Resource, Mode: w.Mode, Identity: w.Identity, Client: w.Client}
+}
+
+func (m *Machine) waitingOf(w slot) Waiting {
+	rec := m.waiters.get(w)
+	r := m.resources[rec.resource]
+	at, _ := m.place(r, rec.seq)
+	return Waiting{Position: at + 1, Deadline: rec.deadline, Holder: m.firstOf(r)}
+}
