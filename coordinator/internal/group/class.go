@@ -1,0 +1,84 @@
+package group
+
+import (
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// class is what a command competes as for a place in the next entry.
+type class int
+
+const (
+	renewing  class = iota // keeps a lease that is held
+	ending                 // ends leases and waits: makes room, and others wait for it
+	acquiring              // everything else
+	classes
+)
+
+// shareOf is the part of an entry that a class is sure of: one in so many.
+var shareOf = [classes]int{renewing: 2, ending: 4, acquiring: 4}
+
+func classOf(cmd lock.Command) class {
+	switch cmd.(type) {
+	case lock.Renew:
+		return renewing
+	case lock.Release, lock.Cancel, lock.Detach, lock.Break:
+		return ending
+	case lock.Acquire, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
+		return acquiring
+	}
+	return acquiring
+}
+
+// clientKey names the client whose commands keep their order among themselves. Renewals have no order: an
+// entry runs them first whatever their place in it.
+type clientKey struct {
+	identity lease.Identity
+	client   lease.ClientID
+}
+
+// clientOf is the client of a command, or the zero value. A release names only its lease; holder looks up
+// whose that is.
+func clientOf(cmd lock.Command, holder func(lease.ID) lease.ClientID) clientKey {
+	switch c := cmd.(type) {
+	case lock.Acquire:
+		return clientKey{c.Identity, c.Client}
+	case lock.Cancel:
+		return clientKey{c.Identity, c.Client}
+	case lock.Detach:
+		return clientKey{c.Identity, c.Client}
+	case lock.Release:
+		if client := holder(c.Lease); client != "" {
+			return clientKey{c.Identity, client}
+		}
+	case lock.Renew, lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
+	}
+	return clientKey{}
+}
+
+// sizeOf estimates the encoded size of a command from above; it bounds an entry, and need not be exact.
+func sizeOf(cmd lock.Command) int {
+	const fixed = 96
+	switch c := cmd.(type) {
+	case lock.Acquire:
+		return fixed + len(c.Identity) + len(c.Client) + len(c.Request) + len(c.Owner) + len(c.Resource)
+	case lock.Renew:
+		return fixed + len(c.Identity)
+	case lock.Release:
+		return fixed + len(c.Identity)
+	case lock.Cancel:
+		return fixed + len(c.Identity) + len(c.Client) + len(c.Request)
+	case lock.Detach:
+		return fixed + len(c.Identity) + len(c.Client) + len(c.Request)
+	case lock.Break:
+		return fixed + len(c.Identity) + len(c.Resource)
+	case lock.PutKey:
+		return fixed + len(c.Node) + len(c.KeyID) + len(c.Public)
+	case lock.Init:
+		return 2*fixed + len(c.Cluster)
+	case lock.NewLeader:
+		return fixed + len(c.Node)
+	case lock.Tick:
+	}
+	return fixed
+}

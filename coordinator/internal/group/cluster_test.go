@@ -1,0 +1,174 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+)
+
+// bubble runs fn in virtual time and fails if that takes more than limit of real time: two goroutines that
+// spin would keep virtual time from going on, and the test from ever ending.
+func bubble(t *testing.T, limit time.Duration, fn func(t *testing.T)) {
+	t.Helper()
+	ended := make(chan struct{})
+	defer close(ended)
+	go func() {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		select {
+		case <-ended:
+		case <-timer.C:
+			panic(fmt.Sprintf("%s: virtual time does not go on: no end after %s", t.Name(), limit))
+		}
+	}()
+	synctest.Test(t, fn)
+}
+
+func testLockConfig() lock.Config {
+	return lock.Config{
+		DefaultTTL: 10 * time.Second, MinTTL: 2 * time.Second, MaxTTL: time.Hour, MaxWait: 5 * time.Minute,
+		RetryWindow: time.Minute, Grace: 10 * time.Second, ClaimWindow: 10 * time.Second, HeadStart: time.Second,
+		MaxWaiters: 1000, MaxRequests: 1000, MaxExpiries: 100,
+	}
+}
+
+// member is one node of a test cluster. Its stores outlive its group.
+type member struct {
+	id      string
+	address raft.ServerAddress
+	stores  *Stores
+	group   *Group
+	cancel  context.CancelFunc
+	ended   chan error // Run's result
+}
+
+// cluster is a set of nodes on in-memory stores and an in-memory network, inside a bubble.
+type cluster struct {
+	t       *testing.T
+	network *network
+	members []*member
+	adjust  func(*Config) // may be nil
+	onApply func(node string, a Applied)
+	logger  *slog.Logger
+}
+
+func newCluster(t *testing.T, nodes int, adjust func(*Config)) *cluster {
+	c := &cluster{t: t, network: newNetwork(), adjust: adjust, onApply: func(string, Applied) {}, logger: slog.New(slog.DiscardHandler)}
+	for i := range nodes {
+		id := fmt.Sprintf("n%d", i+1)
+		memory := raft.NewInmemStore()
+		c.members = append(c.members, &member{
+			id: id, address: raft.ServerAddress(id + ":7602"),
+			stores: &Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()},
+		})
+	}
+	return c
+}
+
+func (c *cluster) start() {
+	for _, m := range c.members {
+		c.startNode(m)
+	}
+}
+
+func (c *cluster) config(m *member) Config {
+	config := Config{
+		Node: m.id, Cluster: "cluster-of-" + m.id, Lock: testLockConfig(),
+		Stores: m.stores, Logger: c.logger.With("node", m.id),
+		OnApply: func(a Applied) { c.onApply(m.id, a) },
+	}
+	for _, other := range c.members {
+		config.Members = append(config.Members, Member{ID: other.id, Peer: string(other.address)})
+	}
+	if c.adjust != nil {
+		c.adjust(&config)
+	}
+	return config
+}
+
+func (c *cluster) startNode(m *member) {
+	c.t.Helper()
+	config := c.config(m)
+	config.Transport = c.network.attach(m.address)
+	group, err := New(config)
+	if err != nil {
+		c.t.Fatalf("new group: %v", err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	m.group, m.cancel, m.ended = group, cancel, make(chan error, 1)
+	go func() { m.ended <- group.Run(ctx) }()
+}
+
+// stop ends a node in an orderly way.
+func (c *cluster) stop(m *member) {
+	c.t.Helper()
+	m.cancel()
+	if err := <-m.ended; err != nil {
+		c.t.Errorf("%s: run: %v", m.id, err)
+	}
+}
+
+// crash ends a node without letting it say good-bye to the others.
+func (c *cluster) crash(m *member) {
+	c.t.Helper()
+	c.network.isolate(m.address, true)
+	c.stop(m)
+	c.network.isolate(m.address, false)
+}
+
+func (c *cluster) stopAll() {
+	var wg sync.WaitGroup
+	for _, m := range c.members {
+		m.cancel()
+		wg.Go(func() {
+			if err := <-m.ended; err != nil {
+				c.t.Errorf("%s: run: %v", m.id, err)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// leader waits for a node that leads and serves.
+func (c *cluster) leader() *member {
+	c.t.Helper()
+	deadline := time.Now().Add(30 * time.Second)
+	for time.Now().Before(deadline) {
+		for _, m := range c.members {
+			if _, self := m.group.Leader(); !self {
+				continue
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			_, err := m.group.Read(ctx, func(*lock.Machine) {})
+			cancel()
+			if err == nil {
+				return m
+			}
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	c.t.Fatal("no leader within 30s")
+	return nil
+}
+
+func (c *cluster) others(m *member) []*member {
+	var others []*member
+	for _, other := range c.members {
+		if other != m {
+			others = append(others, other)
+		}
+	}
+	return others
+}
+
+// hclogOff keeps the library quiet in tests that use it directly.
+func hclogOff() hclog.Logger { return hclog.NewNullLogger() }

@@ -1,0 +1,174 @@
+package group
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"sync/atomic"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/internal/logpb"
+)
+
+// Applied is one log entry as this replica applied it. The slices belong to the receiver of the call only
+// while it runs, unless it copies them; nothing in them may be changed.
+type Applied struct {
+	Index    uint64
+	Term     uint64
+	Now      lock.LeaseTime
+	Commands []lock.Command
+	Results  []lock.Result // one for each command
+	Events   []lock.Event
+	Replayed bool // it was in this node's log before the node started
+}
+
+// replica is the state machine behind the interface of the Raft library. It decides nothing.
+//
+// An entry that it cannot read stops it: going on would make this replica differ from the others. From then
+// on it applies nothing and takes no snapshot, and failed tells the owner to end the node.
+type replica struct {
+	waits    *waits
+	onApply  func(Applied)
+	replayed uint64 // last index that was in the log at start
+
+	mu      sync.RWMutex
+	machine *lock.Machine
+
+	now    atomic.Int64  // lease time of the state
+	behind atomic.Bool   // the last entry ended as much as one may: there is probably more that is overdue
+	bytes  atomic.Int64  // of the entries applied since the last snapshot
+	limit  int64         // of bytes
+	grown  chan struct{} // capacity 1: bytes has passed limit
+	failed chan struct{}
+	err    error // set before failed is closed; written by the applying goroutine only
+}
+
+func newReplica(ws *waits, onApply func(Applied), bytes int64) *replica {
+	return &replica{
+		waits: ws, onApply: onApply, machine: lock.New(),
+		limit: bytes, grown: make(chan struct{}, 1), failed: make(chan struct{}),
+	}
+}
+
+// applied is what Apply returns to the leader's future.
+type applied struct {
+	index   uint64
+	now     lock.LeaseTime
+	results []lock.Result
+	err     error
+}
+
+// Apply implements raft.FSM.
+func (r *replica) Apply(log *raft.Log) any {
+	if r.err != nil {
+		return applied{err: r.err}
+	}
+	entry, err := unseal(log)
+	if err != nil {
+		r.err = fmt.Errorf("log entry %d of term %d: %w", log.Index, log.Term, err)
+		close(r.failed)
+		return applied{err: r.err}
+	}
+	results, events, now := r.run(log.Index, entry)
+	if r.bytes.Add(int64(len(log.Data))) > r.limit {
+		select {
+		case r.grown <- struct{}{}:
+		default:
+		}
+	}
+	r.onApply(Applied{
+		Index: log.Index, Term: log.Term, Now: now,
+		Commands: entry.Commands, Results: results, Events: events,
+		Replayed: log.Index <= r.replayed,
+	})
+	r.waits.applied(log.Index, now, events)
+	return applied{index: log.Index, now: now, results: results}
+}
+
+func (r *replica) run(index uint64, entry lock.Entry) ([]lock.Result, []lock.Event, lock.LeaseTime) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	results, events := r.machine.Apply(index, entry)
+	info := r.machine.Info()
+	r.now.Store(int64(info.Now))
+	r.behind.Store(overdue(events) >= max(info.Config.MaxExpiries, 1))
+	return results, events, info.Now
+}
+
+// overdue counts what ended for want of time.
+func overdue(events []lock.Event) int {
+	n := 0
+	for _, event := range events {
+		switch e := event.(type) {
+		case lock.LeaseEnded:
+			if e.Cause == lock.EndExpired || e.Cause == lock.EndUnclaimed {
+				n++
+			}
+		case lock.WaitEnded:
+			if e.Cause == lock.WaitTimedOut || e.Cause == lock.WaitAbandoned {
+				n++
+			}
+		case lock.LeaseGranted, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		}
+	}
+	return n
+}
+
+// Snapshot implements raft.FSM. The copy is frozen here and written by another goroutine.
+func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
+	if r.err != nil {
+		return nil, r.err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.bytes.Store(0)
+	return frozen{r.machine.Snapshot()}, nil
+}
+
+// Restore implements raft.FSM.
+func (r *replica) Restore(from io.ReadCloser) error {
+	machine, err := logpb.ReadSnapshot(from)
+	if err != nil {
+		return fmt.Errorf("read the snapshot: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine = machine
+	r.now.Store(int64(machine.Info().Now))
+	return nil
+}
+
+// healthy reports whether the replica still applies.
+func (r *replica) healthy() bool {
+	select {
+	case <-r.failed:
+		return false
+	default:
+		return true
+	}
+}
+
+// view runs fn on the state as it stands.
+func (r *replica) view(fn func(*lock.Machine)) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	fn(r.machine)
+}
+
+func (r *replica) leaseTime() lock.LeaseTime { return lock.LeaseTime(r.now.Load()) }
+
+// frozen writes a snapshot out.
+type frozen struct{ snapshot *lock.Snapshot }
+
+// Persist implements raft.FSMSnapshot.
+func (f frozen) Persist(sink raft.SnapshotSink) error {
+	if err := logpb.WriteSnapshot(sink, f.snapshot); err != nil {
+		return fmt.Errorf("write the snapshot: %w", err) // the library cancels the sink
+	}
+	return nil // and closes it
+}
+
+// Release implements raft.FSMSnapshot.
+func (frozen) Release() {}

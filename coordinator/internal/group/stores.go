@@ -1,0 +1,114 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+	"go.etcd.io/bbolt"
+)
+
+// Stores is where a group keeps its log, its votes and its snapshots.
+type Stores struct {
+	Log       raft.LogStore
+	Stable    raft.StableStore
+	Snapshots raft.SnapshotStore
+	Close     func() error // may be nil
+}
+
+const (
+	keptSnapshots = 2
+	cachedLogs    = 128              // entries kept in memory for followers that are nearly up to date
+	lockTimeout   = 10 * time.Second // wait for another process that still has the log open
+	deletedAtOnce = 512              // compacted entries removed in one transaction
+)
+
+// openStores opens the files of one group under dir: group-N/log.db and group-N/snapshots.
+func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) {
+	dir = filepath.Join(dir, fmt.Sprintf("group-%d", group))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("make the data directory: %w", err)
+	}
+	bolt, err := raftboltdb.New(raftboltdb.Options{
+		Path:        filepath.Join(dir, "log.db"),
+		BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
+	})
+	if errors.Is(err, bbolt.ErrTimeout) {
+		return nil, fmt.Errorf("open the log in %s: another process has it open", dir)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
+	}
+	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, logger)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), bolt.Close())
+	}
+	cache, err := raft.NewLogCache(cachedLogs, &logStore{LogStore: bolt})
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cache the log: %w", err), bolt.Close())
+	}
+	return &Stores{Log: cache, Stable: bolt, Snapshots: snapshots, Close: bolt.Close}, nil
+}
+
+// logStore stands between the library and the store of its log.
+type logStore struct{ raft.LogStore }
+
+// DeleteRange removes entries min to max. Compaction removes many from the front; that is done in several
+// transactions, because one for all holds commits up for a third of a second. A conflicting tail goes in
+// one: a crash half way must not leave a hole before entries that are still there.
+func (s *logStore) DeleteRange(min, max uint64) error {
+	first, err := s.FirstIndex()
+	if err != nil {
+		return err
+	}
+	if min > first {
+		return s.LogStore.DeleteRange(min, max)
+	}
+	for ; max-min >= deletedAtOnce; min += deletedAtOnce {
+		if err := s.LogStore.DeleteRange(min, min+deletedAtOnce-1); err != nil {
+			return err
+		}
+	}
+	return s.LogStore.DeleteRange(min, max)
+}
+
+// bootstrap writes the first configuration into empty stores. Every member does so with the same one, which
+// the library allows. It reports whether the stores were empty.
+func bootstrap(stores *Stores, config *raft.Config, transport raft.Transport, members []Member) (bool, error) {
+	exists, err := raft.HasExistingState(stores.Log, stores.Stable, stores.Snapshots)
+	if err != nil {
+		return false, fmt.Errorf("look into the stores: %w", err)
+	}
+	if exists {
+		return false, nil
+	}
+	var first raft.Configuration
+	for _, m := range members {
+		first.Servers = append(first.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Peer)})
+	}
+	if err := raft.BootstrapCluster(config, stores.Log, stores.Stable, stores.Snapshots, transport, first); err != nil {
+		return false, fmt.Errorf("write the first configuration: %w", err)
+	}
+	return true, nil
+}
+
+func (s *Stores) close() error {
+	if s.Close == nil {
+		return nil
+	}
+	return s.Close()
+}
+
+// closeTransport closes a transport that can be closed.
+func closeTransport(t raft.Transport) error {
+	if c, ok := t.(io.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package group
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+)
+
+const (
+	pooledConns = 3
+	rpcInFlight = 4 // append requests on their way to one follower; entries are large and few
+)
+
+// peerAddr is an address as it was configured, host name and all.
+type peerAddr string
+
+func (peerAddr) Network() string  { return "tcp" }
+func (a peerAddr) String() string { return string(a) }
+
+// streams carries the library's messages over TCP. It knows every connection that it accepted, because the
+// library's transport leaves them open when it is closed.
+type streams struct {
+	net.Listener
+	advertised peerAddr
+
+	mu       sync.Mutex
+	accepted map[net.Conn]struct{}
+	closed   bool
+}
+
+// Addr is the address that the others know this node by.
+func (s *streams) Addr() net.Addr { return s.advertised }
+
+// Dial implements raft.StreamLayer.
+func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	return net.DialTimeout("tcp", string(address), timeout)
+}
+
+// Accept implements net.Listener.
+func (s *streams) Accept() (net.Conn, error) {
+	conn, err := s.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	s.accepted[conn] = struct{}{}
+	return &accepted{Conn: conn, streams: s}, nil
+}
+
+// Close stops listening and ends what was accepted.
+func (s *streams) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return nil
+	}
+	s.closed = true
+	errs := []error{s.Listener.Close()}
+	for conn := range s.accepted {
+		errs = append(errs, conn.Close())
+	}
+	return errors.Join(errs...)
+}
+
+type accepted struct {
+	net.Conn
+	streams *streams
+}
+
+func (a *accepted) Close() error {
+	a.streams.mu.Lock()
+	delete(a.streams.accepted, a.Conn)
+	a.streams.mu.Unlock()
+	return a.Conn.Close()
+}
+
+// directory finds a member's address in the configuration of this start rather than in the log, so that a
+// member may move.
+type directory map[raft.ServerID]raft.ServerAddress
+
+// ServerAddr implements raft.ServerAddressProvider.
+func (d directory) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	address, ok := d[id]
+	if !ok {
+		return "", fmt.Errorf("no member has the id %q", id)
+	}
+	return address, nil
+}
+
+// listen opens the peer port and makes the transport on it.
+func listen(address, advertised string, members []Member, timeout time.Duration, logger hclog.Logger) (*raft.NetworkTransport, net.Addr, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the peer port: %w", err)
+	}
+	known := make(directory)
+	for _, m := range members {
+		known[raft.ServerID(m.ID)] = raft.ServerAddress(m.Peer)
+	}
+	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: known,
+		Logger:                logger,
+		Stream:                &streams{Listener: listener, advertised: peerAddr(advertised), accepted: make(map[net.Conn]struct{})},
+		MaxPool:               pooledConns,
+		MaxRPCsInFlight:       rpcInFlight,
+		Timeout:               timeout,
+	})
+	return transport, listener.Addr(), nil
+}
