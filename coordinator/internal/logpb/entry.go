@@ -1,0 +1,89 @@
+package logpb
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+)
+
+// An encoded entry is a version byte, the CRC-32C (Castagnoli) of the rest in four bytes, big endian, and an Entry.
+const (
+	entryVersion = 1
+	entryPrefix  = 1 + crc32.Size
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// EncodeEntry returns the bytes of an entry, the same for equal entries. It fails for what DecodeEntry would stop at:
+// a name that is not UTF-8, a mode that is none.
+func EncodeEntry(e lock.Entry) ([]byte, error) {
+	message := &Entry{Now: int64(e.Now), Commands: make([]*Command, len(e.Commands))}
+	for i, c := range e.Commands {
+		if a, ok := c.(lock.Acquire); ok && !knownMode(Mode(a.Mode)) {
+			return nil, fmt.Errorf("encode log entry: command %d: the mode is %v", i+1, a.Mode)
+		}
+		message.Commands[i] = encodeCommand(c)
+	}
+	out := make([]byte, entryPrefix, entryPrefix+64*(1+len(e.Commands)))
+	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(out, message)
+	if err != nil {
+		return nil, fmt.Errorf("encode log entry: %w", err)
+	}
+	out[0] = entryVersion
+	binary.BigEndian.PutUint32(out[1:], crc32.Checksum(out[entryPrefix:], castagnoli))
+	return out, nil
+}
+
+// DecodeEntry reads what EncodeEntry wrote. Its errors wrap ErrCorrupt or ErrUnknown; on either a replica must stop.
+// It allocates in proportion to len(b), whatever lengths b claims.
+func DecodeEntry(b []byte) (lock.Entry, error) {
+	e, err := decodeEntry(b)
+	if err != nil {
+		return lock.Entry{}, fmt.Errorf("decode log entry: %w", err)
+	}
+	return e, nil
+}
+
+func decodeEntry(b []byte) (lock.Entry, error) {
+	if len(b) < entryPrefix {
+		return lock.Entry{}, fmt.Errorf("%w: %d bytes are too few", ErrCorrupt, len(b))
+	}
+	if b[0] != entryVersion {
+		return lock.Entry{}, fmt.Errorf("%w: version %d", ErrUnknown, b[0])
+	}
+	if crc32.Checksum(b[entryPrefix:], castagnoli) != binary.BigEndian.Uint32(b[1:]) {
+		return lock.Entry{}, fmt.Errorf("%w: the checksum does not match", ErrCorrupt)
+	}
+	return decodeEntryBody(b[entryPrefix:])
+}
+
+func decodeEntryBody(b []byte) (lock.Entry, error) {
+	var message Entry
+	if err := proto.Unmarshal(b, &message); err != nil {
+		return lock.Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	if err := known(&message); err != nil {
+		return lock.Entry{}, err
+	}
+	e := lock.Entry{Now: lock.LeaseTime(message.GetNow()), Commands: make([]lock.Command, len(message.GetCommands()))}
+	for i, c := range message.GetCommands() {
+		command, err := decodeCommand(c)
+		if err != nil {
+			return lock.Entry{}, fmt.Errorf("command %d: %w", i+1, err)
+		}
+		e.Commands[i] = command
+	}
+	return e, nil
+}
+
+// known refuses a message with fields of its own that this release does not know.
+func known(m proto.Message) error {
+	if len(m.ProtoReflect().GetUnknown()) > 0 {
+		return fmt.Errorf("%w: %s has an unknown field", ErrUnknown, m.ProtoReflect().Descriptor().Name())
+	}
+	return nil
+}

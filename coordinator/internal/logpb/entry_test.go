@@ -1,0 +1,81 @@
+package logpb
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// everyCommand has each kind of command with each field set.
+func everyCommand() lock.Entry {
+	id := lease.ID{0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14}
+	return lock.Entry{Now: 1_234_567_890, Commands: []lock.Command{
+		lock.Init{Cluster: "c0ffee", Version: 1, Config: testConfig()},
+		lock.NewLeader{Node: "n1", Term: 7},
+		lock.PutKey{Node: "n1", KeyID: "k1", Public: make(ed25519.PublicKey, ed25519.PublicKeySize)},
+		lock.Acquire{
+			Identity: "team-a", Client: "worker-1", Request: "r-1", Owner: "thread-1", Resource: "ledger/eu",
+			Mode: lease.Exclusive, TTL: 30 * time.Second, Wait: time.Minute, Lease: id, Call: 99,
+			AsOf: 1_234_000_000, Sequence: 5, Acknowledged: 4,
+		},
+		lock.Renew{Identity: "team-a", Lease: id, TTL: time.Minute},
+		lock.Release{Identity: "team-a", Lease: id},
+		lock.Cancel{Identity: "team-a", Client: "worker-1", Request: "r-1", AsOf: 1_234_000_000},
+		lock.Detach{Identity: "team-a", Client: "worker-1", Request: "r-1", Call: 99},
+		lock.Break{Identity: "admin", Resource: "ledger/eu"},
+		lock.Tick{},
+	}}
+}
+
+func testConfig() lock.Config {
+	return lock.Config{
+		DefaultTTL: 30 * time.Second, MinTTL: 5 * time.Second, MaxTTL: time.Hour,
+		MaxWait: 5 * time.Minute, RetryWindow: time.Minute, Grace: 10 * time.Second,
+		ClaimWindow: 11 * time.Second, HeadStart: time.Second,
+		MaxWaiters: 1000, MaxRequests: 2000, MaxExpiries: 3000,
+	}
+}
+
+func TestEntryRoundTrip(t *testing.T) {
+	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand()} {
+		b, err := EncodeEntry(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := DecodeEntry(b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("got %+v\nwant %+v", got, want)
+		}
+	}
+}
+
+func TestEntryDamage(t *testing.T) {
+	b, err := EncodeEntry(everyCommand())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for cut := range b {
+		if _, err := DecodeEntry(b[:cut]); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("cut to %d bytes: got %v, want ErrCorrupt", cut, err)
+		}
+	}
+	for bit := range 8 * len(b) {
+		b[bit/8] ^= 1 << (bit % 8)
+		want := ErrCorrupt
+		if bit/8 == 0 {
+			want = ErrUnknown
+		}
+		if _, err := DecodeEntry(b); !errors.Is(err, want) {
+			t.Errorf("bit %d flipped: got %v, want %v", bit, err, want)
+		}
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+}
