@@ -42,7 +42,7 @@ func encodeCommand(c lock.Command) *Command {
 func encodeAcquire(c lock.Acquire) *Acquire {
 	return &Acquire{
 		Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request),
-		Owner: c.Owner, Resource: string(c.Resource), Mode: Mode(c.Mode),
+		Owner: c.Owner, Resource: string(c.Resource), Mode: LeaseMode(c.Mode),
 		Ttl: int64(c.TTL), Wait: int64(c.Wait), Lease: c.Lease[:], Call: c.Call,
 		AsOf: int64(c.AsOf), Sequence: c.Sequence, Acknowledged: c.Acknowledged,
 	}
@@ -170,13 +170,13 @@ func decodeLeaseID(b []byte) (lease.ID, error) {
 	return lease.ID(b), nil
 }
 
-func knownMode(m Mode) bool {
-	_, ok := Mode_name[int32(m)]
+func knownMode(m LeaseMode) bool {
+	_, ok := LeaseMode_name[int32(m)]
 	return ok
 }
 
 // decodeMode keeps an unset mode, which the machine refuses like any it does not allow.
-func decodeMode(m Mode) (lease.Mode, error) {
+func decodeMode(m LeaseMode) (lease.Mode, error) {
 	if !knownMode(m) {
 		return 0, fmt.Errorf("%w: mode %d", ErrUnknown, m)
 	}

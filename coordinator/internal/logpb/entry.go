@@ -23,7 +23,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 func EncodeEntry(e lock.Entry) ([]byte, error) {
 	message := &Entry{Now: int64(e.Now), Commands: make([]*Command, len(e.Commands))}
 	for i, c := range e.Commands {
-		if a, ok := c.(lock.Acquire); ok && !knownMode(Mode(a.Mode)) {
+		if a, ok := c.(lock.Acquire); ok && !knownMode(LeaseMode(a.Mode)) {
 			return nil, fmt.Errorf("encode log entry: command %d: the mode is %v", i+1, a.Mode)
 		}
 		message.Commands[i] = encodeCommand(c)

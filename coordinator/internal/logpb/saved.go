@@ -1,0 +1,142 @@
+package logpb
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+func encodeHeader(h lock.Header) *Header {
+	message := &Header{
+		Initialised: h.Initialised, Cluster: h.Cluster, Version: h.Version, Incarnation: h.Incarnation,
+		Config: encodeConfig(h.Config), Index: h.Index, Now: int64(h.Now),
+		Counter: h.Counter, Seq: h.Seq, HeadStart: int64(h.HeadStart),
+	}
+	for _, k := range h.Keys {
+		message.Keys = append(message.Keys, encodeKey(k))
+	}
+	return message
+}
+
+func decodeHeader(h *Header) (lock.Header, error) {
+	if h == nil {
+		return lock.Header{}, fmt.Errorf("%w: it does not begin with a header", ErrCorrupt)
+	}
+	config, err := decodeConfig(h.GetConfig())
+	if err != nil {
+		return lock.Header{}, err
+	}
+	header := lock.Header{
+		Initialised: h.GetInitialised(), Cluster: h.GetCluster(), Version: h.GetVersion(),
+		Incarnation: h.GetIncarnation(), Config: config, Index: h.GetIndex(), Now: lock.LeaseTime(h.GetNow()),
+		Counter: h.GetCounter(), Seq: h.GetSeq(), HeadStart: lock.LeaseTime(h.GetHeadStart()),
+	}
+	for _, k := range h.GetKeys() {
+		key, err := decodeKey(k)
+		if err != nil {
+			return lock.Header{}, err
+		}
+		header.Keys = append(header.Keys, key)
+	}
+	return header, known(h)
+}
+
+func encodeClient(c lock.SavedClient) *Client {
+	return &Client{
+		Identity: string(c.Identity), Client: string(c.Client), Seq: c.Seq,
+		Acknowledged: c.Acknowledged, Until: int64(c.Until),
+	}
+}
+
+func decodeClient(c *Client) (lock.SavedClient, error) {
+	return lock.SavedClient{
+		Identity: lease.Identity(c.GetIdentity()), Client: lease.ClientID(c.GetClient()), Seq: c.GetSeq(),
+		Acknowledged: c.GetAcknowledged(), Until: lock.LeaseTime(c.GetUntil()),
+	}, known(c)
+}
+
+func encodeRequest(r lock.SavedRequest) *Request {
+	message := &Request{
+		Request: string(r.Request), Seq: r.Seq, Fingerprint: r.Fingerprint,
+		Until: int64(r.Until), Sequence: r.Sequence, Stage: Stage(r.Stage),
+	}
+	switch r.Stage {
+	case lock.StageWaiting:
+		message.Claim = encodeClaim(r.Claim)
+		message.Place = &Place{
+			Deadline: int64(r.Waiter.Deadline), Grace: int64(r.Waiter.Grace),
+			Call: r.Waiter.Call, Attached: r.Waiter.Attached,
+		}
+	case lock.StageHeld:
+		message.Claim = encodeClaim(r.Claim)
+		message.Lease = &Lease{
+			Seq: r.Lease.Seq, Token: uint64(r.Lease.Token), Since: int64(r.Lease.Since),
+			Deadline: int64(r.Lease.Deadline), Unclaimed: r.Lease.Unclaimed,
+		}
+	case lock.StageEnded, lock.StageCancelled, lock.StageForestalled:
+	}
+	return message
+}
+
+func encodeClaim(c lock.SavedClaim) *Claim {
+	return &Claim{
+		Resource: string(c.Resource), Lease: c.Lease[:], Owner: c.Owner, Ttl: int64(c.TTL), Mode: LeaseMode(c.Mode),
+	}
+}
+
+func decodeRequest(r *Request) (lock.SavedRequest, error) {
+	if _, ok := Stage_name[int32(r.GetStage())]; !ok {
+		return lock.SavedRequest{}, fmt.Errorf("%w: stage %d", ErrUnknown, r.GetStage())
+	}
+	saved := lock.SavedRequest{
+		Request: lease.RequestID(r.GetRequest()), Seq: r.GetSeq(), Fingerprint: r.GetFingerprint(),
+		Until: lock.LeaseTime(r.GetUntil()), Sequence: r.GetSequence(), Stage: lock.Stage(r.GetStage()),
+	}
+	var err error
+	if r.GetClaim() != nil {
+		if saved.Claim, err = decodeClaim(r.GetClaim()); err != nil {
+			return lock.SavedRequest{}, err
+		}
+	}
+	if p := r.GetPlace(); p != nil {
+		saved.Waiter, err = decodePlace(p)
+	}
+	if l := r.GetLease(); l != nil && err == nil {
+		saved.Lease, err = decodeLease(l)
+	}
+	if err != nil {
+		return lock.SavedRequest{}, err
+	}
+	return saved, known(r)
+}
+
+func decodeClaim(c *Claim) (lock.SavedClaim, error) {
+	id, err := decodeLeaseID(c.GetLease())
+	if err != nil {
+		return lock.SavedClaim{}, err
+	}
+	mode, err := decodeMode(c.GetMode())
+	if err != nil {
+		return lock.SavedClaim{}, err
+	}
+	return lock.SavedClaim{
+		Resource: lease.Resource(c.GetResource()), Lease: id, Owner: c.GetOwner(),
+		TTL: time.Duration(c.GetTtl()), Mode: mode,
+	}, known(c)
+}
+
+func decodePlace(p *Place) (lock.SavedWaiter, error) {
+	return lock.SavedWaiter{
+		Deadline: lock.LeaseTime(p.GetDeadline()), Grace: lock.LeaseTime(p.GetGrace()),
+		Call: p.GetCall(), Attached: p.GetAttached(),
+	}, known(p)
+}
+
+func decodeLease(l *Lease) (lock.SavedLease, error) {
+	return lock.SavedLease{
+		Seq: l.GetSeq(), Token: lease.Token(l.GetToken()), Since: lock.LeaseTime(l.GetSince()),
+		Deadline: lock.LeaseTime(l.GetDeadline()), Unclaimed: l.GetUnclaimed(),
+	}, known(l)
+}
