@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lychgate/lychgate/coordinator/client"
+)
+
+func lockAcquireCommand(to *target) *cobra.Command {
+	var asJSON bool
+	var clientID, requestID string
+	var ttl, wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "acquire RESOURCE",
+		Short: "Take a lock and print its lease id, token and ticket",
+		Long: `Take a lock and print its lease id, token and ticket. The lease id is a secret: whoever has it
+can renew and release the lock. The ticket is what a proxy asks for, as the connection
+parameter fence.ticket. Nobody renews the lock: it ends after its TTL.
+
+Repeating the command with the same --client-id and --request-id is safe: it reports the
+lock that the first one took, while it is held.`,
+		Example: `  lychgate lock acquire ledger/eu --ttl 1m --wait 10s
+  lychgate lock acquire ledger/eu --json | jq -r .ticket`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if requestID != "" && clientID == "" {
+				return usageError("--request-id needs --client-id, which it belongs to")
+			}
+			opts := []client.Option{client.Wait(wait)}
+			if requestID != "" {
+				opts = append(opts, client.RequestID(requestID))
+			}
+			if cmd.Flags().Changed("ttl") {
+				opts = append(opts, client.TTL(ttl))
+			}
+			return to.with(cmd.Context(), client.Config{ClientID: clientID}, func(ctx context.Context, c *client.Client) error {
+				l, err := c.Acquire(ctx, args[0], opts...)
+				if err != nil {
+					return err
+				}
+				// Closing the client leaves the lease to whoever reads this.
+				return printMessage(cmd.OutOrStdout(), asJSON, l.Describe(), grantText)
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	flags := cmd.Flags()
+	flags.StringVar(&clientID, "client-id", "", "`name` to hold the lock under (default: one made for this call)")
+	flags.StringVar(&requestID, "request-id", "", "`id` of this request, for repeating it safely (default: random)")
+	flags.DurationVar(&ttl, "ttl", 0, "`duration` of the lease (default: the cluster's)")
+	flags.DurationVar(&wait, "wait", 0, "`duration` to wait while somebody else holds the lock (default: not at all)")
+	return cmd
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// holds reports whether a lock is held under the lease, by the part of its id that others may see.
+func holds(lock *lockpb.Lock, id lease.ID) bool {
+	return slices.ContainsFunc(lock.GetHolders(), func(h *lockpb.Holder) bool {
+		return h.GetLeaseHash() == id.Hash().String()
+	})
+}
+
+func lockGetCommand(to *target) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "get RESOURCE",
+		Short: "Tell who holds a lock and who waits for it",
+		Long: `Tell who holds a lock and who waits for it. The answer comes from a quorum; without one there is
+none. Lease ids are not shown.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
+				resp, err := c.Get(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return printMessage(cmd.OutOrStdout(), asJSON, resp, lockText)
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func lockListCommand(to *target) *cobra.Command {
+	var asJSON bool
+	var prefix, after string
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the locks that are held or waited for",
+		Long: `List the locks that are held or waited for, in the order of their names. All of them, unless
+--limit asks for one page.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if limit < 0 || limit > pageSize {
+				return usageError("--limit %d is not within 0 and %d", limit, pageSize)
+			}
+			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
+				resp, err := listPages(ctx, c, prefix, after, limit)
+				if err != nil {
+					return err
+				}
+				return printMessage(cmd.OutOrStdout(), asJSON, resp, listText)
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	cmd.Flags().StringVar(&prefix, "prefix", "", "only names that begin with this `text`")
+	cmd.Flags().StringVar(&after, "after", "", "only names after this `name`")
+	cmd.Flags().IntVar(&limit, "limit", 0, "one page of at most this `number` (default: all pages)")
+	return cmd
+}
+
+// pageSize is the largest page that the API gives.
+const pageSize = 1000
+
+// listPages reads one page of limit, or with limit 0 all of them into one answer.
+func listPages(ctx context.Context, c *client.Client, prefix, after string, limit int) (*lockpb.ListResponse, error) {
+	if limit > 0 {
+		return c.List(ctx, prefix, after, limit)
+	}
+	all := &lockpb.ListResponse{Next: after}
+	for {
+		page, err := c.List(ctx, prefix, all.GetNext(), pageSize)
+		if err != nil {
+			return nil, err
+		}
+		all.Locks = append(all.Locks, page.GetLocks()...)
+		all.Next, all.AsOf, all.Index = page.GetNext(), page.GetAsOf(), page.GetIndex()
+		if all.GetNext() == "" {
+			return all, nil
+		}
+	}
+}
+
+func lockBreakCommand(to *target) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "break RESOURCE",
+		Short: "End a lock by force and fence its holder",
+		Long: `End a lock by force: its lease ends at once, a token is issued to nobody, so that the holder's
+ticket is refused wherever a newer one has been seen, and the next waiter is granted. It is
+written to the audit log. The holder learns of it at its next renewal.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
+				resp, err := c.Break(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return printMessage(cmd.OutOrStdout(), asJSON, resp, breakText(args[0]))
+			})
+		},
+	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}

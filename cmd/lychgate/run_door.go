@@ -1,0 +1,149 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os"
+	"os/user"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lychgate/lychgate/adapters/postgres"
+)
+
+// door is the loopback listener through which a command reaches the proxy under its lease.
+type door struct {
+	proxy    string // host:port
+	user     string // "": from the environment
+	database string // "": from the environment
+	lease    held
+
+	listener net.Listener
+	stop     context.CancelFunc
+	served   sync.WaitGroup
+}
+
+// knockTimeout bounds the first showing of the ticket. A takeover may take a few seconds.
+const knockTimeout = 15 * time.Second
+
+// open shows the ticket to the proxy, so that earlier holders are fenced before the command starts, and
+// opens the listener. close must be called if it succeeds.
+func (d *door) open(ctx context.Context) error {
+	if err := d.knock(ctx); err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return fmt.Errorf("run: listener for the command: %w", err)
+	}
+	ctx, d.stop = context.WithCancel(ctx)
+	d.listener = l
+	d.served.Go(func() {
+		// It ends with its context; an earlier end shows as refused connections in the command.
+		_ = postgres.ServeTicket(ctx, l, postgres.TicketConfig{ProxyAddr: d.proxy, Ticket: d.lease.Ticket})
+	})
+	return nil
+}
+
+// cut ends the listener and every connection through it.
+func (d *door) cut() { d.stop() }
+
+// close cuts and waits until nothing runs any more.
+func (d *door) close() {
+	d.stop()
+	d.served.Wait()
+}
+
+// knock connects to the proxy once. The proxy raises the floor before anything else, so a refusal by the
+// database itself (a wrong password, say) comes after that and is the command's to see.
+func (d *door) knock(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
+	defer cancel()
+	cfg, err := pgconn.ParseConfig(d.url(d.proxy))
+	if err != nil {
+		return fmt.Errorf("run: proxy %s: %w", d.proxy, err)
+	}
+	cfg.RuntimeParams["fence.ticket"] = d.lease.Ticket()
+	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	if err == nil {
+		return conn.Close(ctx)
+	}
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok {
+		if !strings.HasPrefix(refusal.Code, "LG") {
+			return nil
+		}
+		return fmt.Errorf("run: the proxy refused the lock's ticket: %s: %s (%s)", refusal.Message, refusal.Hint, refusal.Code)
+	}
+	return fmt.Errorf("run: proxy %s: %w; set --proxy or LYCHGATE_PROXY, or --proxy none for a command that needs no database", d.proxy, err)
+}
+
+// url is the database behind addr.
+func (d *door) url(addr string) string {
+	name := firstOf(d.user, os.Getenv("PGUSER"), systemUser())
+	u := url.URL{
+		Scheme: "postgres", User: url.User(name), Host: addr,
+		Path:     "/" + firstOf(d.database, os.Getenv("PGDATABASE"), name),
+		RawQuery: "sslmode=disable",
+	}
+	return u.String()
+}
+
+// environment adds to env what leads the command to the listener, and removes what would lead it past.
+func (d *door) environment(env []string) []string {
+	host, port, _ := net.SplitHostPort(d.listener.Addr().String())
+	set := []string{
+		"PGHOST=" + host, "PGPORT=" + port, "PGSSLMODE=disable", "PGGSSENCMODE=disable",
+		"DATABASE_URL=" + d.url(d.listener.Addr().String()),
+	}
+	if d.user != "" {
+		set = append(set, "PGUSER="+d.user)
+	}
+	if d.database != "" {
+		set = append(set, "PGDATABASE="+d.database)
+	}
+	return override(env, set, "PGHOSTADDR", "PGSERVICE", "PGREQUIRESSL")
+}
+
+// environment adds to env what tells the command of its lock.
+func environment(env []string, l held) []string {
+	return override(env, []string{
+		"FENCE_TICKET=" + l.Ticket(), "FENCE_TOKEN=" + l.Token().String(), "FENCE_RESOURCE=" + string(l.Resource()),
+	})
+}
+
+// override returns env without the variables that are set anew or removed, and the new ones at its end.
+func override(env, set []string, removed ...string) []string {
+	for _, v := range set {
+		name, _, _ := strings.Cut(v, "=")
+		removed = append(removed, name)
+	}
+	kept := slices.DeleteFunc(slices.Clone(env), func(v string) bool {
+		name, _, _ := strings.Cut(v, "=")
+		return slices.Contains(removed, name)
+	})
+	return append(kept, set...)
+}
+
+func firstOf(names ...string) string {
+	for _, n := range names {
+		if n != "" {
+			return n
+		}
+	}
+	return ""
+}
+
+func systemUser() string {
+	u, err := user.Current()
+	if err != nil {
+		return os.Getenv("USER")
+	}
+	return u.Username
+}
