@@ -19,6 +19,8 @@ func (t LeaseTime) Sub(u LeaseTime) time.Duration { return time.Duration(t - u) 
 
 // Command is one request to the machine, as it stands in the log. It is sealed: one struct each, below.
 // Everything that a command needs (ids, keys, defaults) travels in it; the machine adds nothing of its own.
+//
+//sumtype:decl
 type Command interface{ command() }
 
 // Init is the first command of a cluster. A second one is a no-op, so that every new leader may propose it.

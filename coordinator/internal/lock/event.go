@@ -3,6 +3,8 @@ package lock
 import "github.com/lychgate/lychgate/coordinator/lease"
 
 // Event is something that became true in the machine. It is sealed: one struct each, below.
+//
+//sumtype:decl
 // One command may cause several; their order is part of the replicated outcome.
 // Renewals cause none: they are the bulk of the load and change nothing that others see.
 type Event interface{ event() }
@@ -31,6 +33,33 @@ const (
 	EndCancelled
 	EndBroken
 )
+
+// WaitStarted says that a request stands at the end of a queue.
+type WaitStarted struct {
+	Resource lease.Resource
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+	Mode     lease.Mode
+	Attached bool // its caller is there
+	Deadline LeaseTime
+}
+
+// WaitAttached says that a call waits for a queued request again.
+type WaitAttached struct {
+	Resource lease.Resource
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+}
+
+// WaitDetached says that a queued request's caller went away. After an election LeaderStarted says it for all.
+type WaitDetached struct {
+	Resource lease.Resource
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+}
 
 // WaitEnded says that a waiter left the queue without a grant.
 type WaitEnded struct {
@@ -72,6 +101,9 @@ type LeaderStarted struct {
 
 func (LeaseGranted) event()   {}
 func (LeaseEnded) event()     {}
+func (WaitStarted) event()    {}
+func (WaitAttached) event()   {}
+func (WaitDetached) event()   {}
 func (WaitEnded) event()      {}
 func (ResourceBroken) event() {}
 func (KeyAdded) event()       {}

@@ -21,6 +21,7 @@ func (m *Machine) await(c Acquire, q slot) slot {
 	m.endings.set(w, rec.ends(), rec.seq)
 	r := m.resource(c.Resource)
 	r.queue = append(r.queue, w)
+	m.emit(WaitStarted(m.waiterOf(w)))
 	return w
 }
 
@@ -29,6 +30,10 @@ func (m *Machine) await(c Acquire, q slot) slot {
 func (m *Machine) attach(w slot, call uint64) Result {
 	if call == 0 {
 		return m.waitingOf(w)
+	}
+	if !m.waiters.get(w).attached {
+		v := m.waiterOf(w)
+		m.emit(WaitAttached{Resource: v.Resource, Identity: v.Identity, Client: v.Client, Request: v.Request})
 	}
 	rec := m.waiters.edit(w)
 	rec.call, rec.attached = call, true
@@ -51,8 +56,12 @@ func (m *Machine) detach(c Detach) Result {
 		return Done{}
 	}
 	r := m.requests.get(q)
-	if r.stage == StageWaiting && m.waiters.get(r.claim).call == c.Call {
+	if r.stage != StageWaiting {
+		return Done{}
+	}
+	if w := m.waiters.get(r.claim); w.attached && w.call == c.Call {
 		m.unattach(r.claim)
+		m.emit(WaitDetached{Resource: w.resource, Identity: c.Identity, Client: c.Client, Request: c.Request})
 	}
 	return Done{}
 }

@@ -8,6 +8,8 @@ import (
 
 // Result is the answer to one command, and the same on every replica. It is sealed: one struct each, below.
 // A refusal is a result, never an error.
+//
+//sumtype:decl
 type Result interface{ result() }
 
 // Grant describes a live lease as it stood right after a command.
