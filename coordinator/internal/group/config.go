@@ -37,9 +37,12 @@ type Config struct {
 	// OnApply is called once for each entry that this replica applies, in log order, from the goroutine that
 	// applies; it must not block and must not call back into the group. A restart replays what came after
 	// the last snapshot; those entries are marked. May be nil.
-	OnApply  func(Applied)
-	Observer Observer // may be nil
-	Logger   *slog.Logger
+	OnApply func(Applied)
+	// OnRestore is called, from the same goroutine, when the state was replaced by a snapshot, with the index of
+	// the snapshot's last entry: what OnApply was not called for up to there has been skipped. May be nil.
+	OnRestore func(index uint64)
+	Observer  Observer // may be nil
+	Logger    *slog.Logger
 
 	// For tests: in-memory replacements. Nil opens files under Dir and a TCP listener.
 	Stores    *Stores
@@ -150,6 +153,9 @@ func (c Config) normalise() (Config, error) {
 	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
+	}
+	if c.OnRestore == nil {
+		c.OnRestore = func(uint64) {}
 	}
 	if c.OnApply == nil {
 		c.OnApply = func(Applied) {}

@@ -51,7 +51,7 @@ func New(config Config) (*Group, error) {
 		start:      time.Now(),
 		queue:      newQueue(config.Limits),
 		waits:      ws,
-		replica:    newReplica(ws, config.OnApply, config.Limits.SnapshotBytes),
+		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
 		leadership: leadership{changed: make(chan struct{})},
 	}, nil
 }

@@ -29,9 +29,10 @@ type Applied struct {
 // An entry that it cannot read stops it: going on would make this replica differ from the others. From then
 // on it applies nothing and takes no snapshot, and failed tells the owner to end the node.
 type replica struct {
-	waits    *waits
-	onApply  func(Applied)
-	replayed uint64 // last index that was in the log at start
+	waits     *waits
+	onApply   func(Applied)
+	onRestore func(index uint64)
+	replayed  uint64 // last index that was in the log at start
 
 	mu      sync.RWMutex
 	machine *lock.Machine
@@ -45,9 +46,9 @@ type replica struct {
 	err    error // set before failed is closed; written by the applying goroutine only
 }
 
-func newReplica(ws *waits, onApply func(Applied), bytes int64) *replica {
+func newReplica(ws *waits, onApply func(Applied), onRestore func(uint64), bytes int64) *replica {
 	return &replica{
-		waits: ws, onApply: onApply, machine: lock.New(),
+		waits: ws, onApply: onApply, onRestore: onRestore, machine: lock.New(),
 		limit: bytes, grown: make(chan struct{}, 1), failed: make(chan struct{}),
 	}
 }
@@ -133,10 +134,12 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	if err != nil {
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
+	info := machine.Info()
 	r.mu.Lock()
-	defer r.mu.Unlock()
 	r.machine = machine
-	r.now.Store(int64(machine.Info().Now))
+	r.now.Store(int64(info.Now))
+	r.mu.Unlock()
+	r.onRestore(info.Index)
 	return nil
 }
 
