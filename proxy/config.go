@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/lychgate/lychgate/fencestore/pgstore"
 )
 
 // Config is a proxy. DefaultConfig has the values that a file may leave out; Validate says what is wrong.
@@ -78,10 +80,10 @@ func DefaultConfig() Config {
 func DefaultPostgres() Postgres {
 	return Postgres{
 		Listen:          "127.0.0.1:7632",
-		StoreConns:      4,
+		StoreConns:      pgstore.DefaultConns,
 		Policy:          PolicyRequire,
 		MaxConnections:  1000,
-		TakeoverTimeout: 5 * time.Second,
+		TakeoverTimeout: pgstore.DefaultTakeoverTimeout,
 	}
 }
 

@@ -1,0 +1,129 @@
+// Package admin is the proxy's own HTTP side: Prometheus metrics, health, and the table of live bindings.
+// It shows resource names and client addresses, so it belongs on an address that only operators reach.
+package admin
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// Metrics are the proxy's counters. No label ever carries a resource or client name: those have no bound.
+type Metrics struct {
+	rejections       *prometheus.CounterVec
+	bindings         *prometheus.GaugeVec
+	binds            *prometheus.HistogramVec
+	takeovers        *prometheus.CounterVec
+	takeoverDuration *prometheus.HistogramVec
+	ended            *prometheus.CounterVec
+	ready            *prometheus.GaugeVec
+	listener         *prometheus.GaugeVec
+}
+
+// takeoverBuckets are finest around the goal of 20 ms.
+var takeoverBuckets = []float64{.001, .002, .005, .01, .015, .02, .03, .05, .1, .25, .5, 1, 2.5, 5, 10}
+
+// NewMetrics registers the metrics, those of the Go runtime and of the process included.
+// It panics when they are registered already, which is a mistake of the program.
+func NewMetrics(reg prometheus.Registerer) *Metrics {
+	adapter := []string{"adapter"}
+	m := &Metrics{
+		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lychgate_fencing_rejections_total",
+			Help: "Connections and statements refused by the fence.",
+		}, []string{"adapter", "reason"}),
+		bindings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lychgate_bindings",
+			Help: "Live connections that are bound to a resource under a token.",
+		}, adapter),
+		binds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "lychgate_bind_duration_seconds",
+			Help:    "Time that the store took to accept a connection, takeovers included.",
+			Buckets: takeoverBuckets,
+		}, adapter),
+		takeovers: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lychgate_takeovers_total",
+			Help: "Floors raised: a larger token was seen for the first time.",
+		}, adapter),
+		takeoverDuration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "lychgate_takeover_duration_seconds",
+			Help:    "Time from a larger token's arrival to every older session being confirmed gone and the floor raised.",
+			Buckets: takeoverBuckets,
+		}, adapter),
+		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "lychgate_takeover_ended_sessions_total",
+			Help: "Sessions of older tokens that takeovers ended.",
+		}, adapter),
+		ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lychgate_store_ready",
+			Help: "1 while the listener's store can decide, else 0.",
+		}, []string{"adapter", "listener"}),
+		listener: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "lychgate_listener_info",
+			Help: "Always 1; the labels say what the listener promises and asks for.",
+		}, []string{"adapter", "listener", "guarantee", "policy", "unsigned"}),
+	}
+	reg.MustRegister(m.rejections, m.bindings, m.binds, m.takeovers, m.takeoverDuration, m.ended, m.ready, m.listener,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// Listener says what a listener promises and asks for, as its metric labels show it.
+type Listener struct {
+	Adapter   string
+	Name      string
+	Guarantee string
+	Policy    gate.Policy
+	Unsigned  bool
+}
+
+// Announce makes all series of a listener visible at 0, so that a rate over them is right from the first event.
+func (m *Metrics) Announce(l Listener) {
+	for _, reason := range gate.Reasons() {
+		m.rejections.WithLabelValues(l.Adapter, reason.String())
+	}
+	m.bindings.WithLabelValues(l.Adapter)
+	m.binds.WithLabelValues(l.Adapter)
+	m.takeovers.WithLabelValues(l.Adapter)
+	m.takeoverDuration.WithLabelValues(l.Adapter)
+	m.ended.WithLabelValues(l.Adapter)
+	m.ready.WithLabelValues(l.Adapter, l.Name)
+	m.listener.WithLabelValues(l.Adapter, l.Name, l.Guarantee, l.Policy.String(), strconv.FormatBool(l.Unsigned)).Set(1)
+}
+
+// StoreReady notes whether a listener's store can decide.
+func (m *Metrics) StoreReady(adapter, listener string, ready bool) {
+	v := 0.0
+	if ready {
+		v = 1
+	}
+	m.ready.WithLabelValues(adapter, listener).Set(v)
+}
+
+var _ gate.Observer = (*Metrics)(nil)
+
+// Refused is part of gate.Observer.
+func (m *Metrics) Refused(adapter string, reason gate.Reason) {
+	m.rejections.WithLabelValues(adapter, reason.String()).Inc()
+}
+
+// Bound is part of gate.Observer.
+func (m *Metrics) Bound(adapter string, delta int) {
+	m.bindings.WithLabelValues(adapter).Add(float64(delta))
+}
+
+// BindTook is part of gate.Observer.
+func (m *Metrics) BindTook(adapter string, took time.Duration) {
+	m.binds.WithLabelValues(adapter).Observe(took.Seconds())
+}
+
+// TookOver is part of gate.Observer.
+func (m *Metrics) TookOver(adapter string, took time.Duration, endedOlder int) {
+	m.takeovers.WithLabelValues(adapter).Inc()
+	m.takeoverDuration.WithLabelValues(adapter).Observe(took.Seconds())
+	m.ended.WithLabelValues(adapter).Add(float64(endedOlder))
+}

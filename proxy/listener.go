@@ -1,0 +1,58 @@
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+
+	"github.com/lychgate/lychgate/fencestore"
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// server is what serves the protocol of a listener. Serve blocks, drains when ctx is done, and closes l.
+type server interface {
+	Serve(ctx context.Context, l net.Listener) error
+}
+
+// listener is one address in front of one store.
+type listener struct {
+	field    string // of the configuration
+	address  string
+	adapter  string
+	gate     *gate.Gate
+	store    fencestore.Store
+	server   server
+	announce func() // called once it listens
+
+	mu     sync.Mutex
+	listen net.Listener // nil before Run
+}
+
+func (l *listener) open() error {
+	listen, err := net.Listen("tcp", l.address)
+	if err != nil {
+		return fmt.Errorf("%s.listen: %w", l.field, err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.listen = listen
+	return nil
+}
+
+// addr is where it listens; nil before open.
+func (l *listener) addr() net.Addr {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.listen == nil {
+		return nil
+	}
+	return l.listen.Addr()
+}
+
+func (l *listener) serve(ctx context.Context) error {
+	if err := l.server.Serve(ctx, l.listen); err != nil {
+		return fmt.Errorf("%s: %w", l.field, err)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package proxy
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/lychgate/lychgate/adapters/postgres"
+	"github.com/lychgate/lychgate/coordinator/ticket"
+	"github.com/lychgate/lychgate/fencestore/pgstore"
+	"github.com/lychgate/lychgate/proxy/admin"
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// What the Postgres adapter is, for the log and the metrics.
+const (
+	adapterPostgres = "postgres"
+	strict          = "strict" // refusing and writing are decided by the store itself
+	relayedAuth     = "relay"  // the client authenticates with the server; messages pass through
+)
+
+// raiseTimeout is how long the gate waits for the store, which bounds itself by twice the takeover timeout and a
+// little; the rest is the queue for a side connection.
+func raiseTimeout(takeover time.Duration) time.Duration { return 2*takeover + 10*time.Second }
+
+// newPostgres puts one listener together. The caller closes its store.
+func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
+	policy, err := gate.ParsePolicy(c.Policy)
+	if err != nil {
+		return nil, &FieldError{field + ".policy", err.Error()}
+	}
+	tlsConfig, err := c.TLS.load()
+	if err != nil {
+		return nil, &FieldError{field + ".tls", err.Error()}
+	}
+	logger := s.logger.With("listener", c.Listen)
+	store, err := pgstore.New(pgstore.Config{
+		DSN: c.Store, Conns: c.StoreConns, TakeoverTimeout: c.TakeoverTimeout, Logger: logger,
+	})
+	if err != nil {
+		return nil, &FieldError{field + ".store", err.Error()}
+	}
+	l := &listener{field: field, address: c.Listen, store: store, adapter: adapterPostgres}
+	if l.gate, err = newGate(c, policy, store, s.keys, s.metrics, s.logger); err == nil {
+		l.server, err = postgres.New(postgres.Config{
+			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig,
+			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,
+		})
+	}
+	if err != nil {
+		store.Close()
+		return nil, fmt.Errorf("%s: %w", field, err)
+	}
+	s.metrics.Announce(admin.Listener{
+		Adapter: adapterPostgres, Name: c.Listen, Guarantee: strict, Policy: policy, Unsigned: c.AllowUnsigned,
+	})
+	l.announce = func() { announcePostgres(logger, c, l) }
+	return l, nil
+}
+
+func newGate(c Postgres, policy gate.Policy, store *pgstore.Store, keys *ticket.Remote, metrics *admin.Metrics, logger *slog.Logger) (*gate.Gate, error) {
+	return gate.New(gate.Config{
+		Listener: c.Listen, Adapter: adapterPostgres, Policy: policy, Verifier: keys, Store: store,
+		Cluster: keys.Cluster, AllowUnsigned: c.AllowUnsigned, RaiseTimeout: raiseTimeout(c.TakeoverTimeout),
+		Observer: metrics, Logger: logger,
+	})
+}
+
+// announcePostgres says at the start what this listener promises and how it lets clients in.
+func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
+	logger.Info("listening", "address", l.addr().String(), "adapter", adapterPostgres, "guarantee", strict,
+		"policy", c.Policy, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream, "database", c.Database)
+	if c.AllowUnsigned {
+		logger.Warn("unsigned tokens are accepted: whoever can connect can fence everybody; for development only",
+			"field", l.field+".allow_unsigned")
+	}
+}
+
+// load reads the certificate; nil without one.
+func (t TLS) load() (*tls.Config, error) {
+	if t.Cert == "" {
+		return nil, nil
+	}
+	certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}, nil
+}

@@ -1,0 +1,210 @@
+package proxy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lychgate/lychgate/coordinator/ticket"
+	"github.com/lychgate/lychgate/proxy/admin"
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// Deps is what a Server is given. Zero fields take a default.
+type Deps struct {
+	Logger   *slog.Logger         // default: slog.Default
+	Registry *prometheus.Registry // default: one of its own
+}
+
+// Server is one proxy.
+type Server struct {
+	config    Config
+	logger    *slog.Logger
+	registry  *prometheus.Registry
+	metrics   *admin.Metrics
+	keys      *ticket.Remote
+	listeners []*listener
+	readiness *readiness
+	admin     net.Listener
+	bound     chan struct{} // closed when every address is listened on
+}
+
+// New checks the configuration and puts the proxy together. It reads the certificates of listeners; apart from
+// that it does no I/O. A Server that is never run has to be closed.
+func New(config Config, deps Deps) (*Server, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.Default()
+	}
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+	}
+	keys, err := ticket.NewRemote(ticket.RemoteConfig{URLs: config.Coordinators, Cluster: config.Cluster})
+	if err != nil {
+		return nil, err
+	}
+	s := &Server{
+		config: config, logger: deps.Logger.With("node", config.Node), registry: deps.Registry,
+		metrics: admin.NewMetrics(deps.Registry), keys: keys, bound: make(chan struct{}),
+	}
+	for i, p := range config.Postgres {
+		l, err := newPostgres(fmt.Sprintf("postgres[%d]", i), p, s)
+		if err != nil {
+			s.Close()
+			return nil, err
+		}
+		s.listeners = append(s.listeners, l)
+	}
+	s.readiness = newReadiness(keys, s.checkedStores(), s.logger)
+	return s, nil
+}
+
+func (s *Server) checkedStores() []checked {
+	var out []checked
+	for _, l := range s.listeners {
+		out = append(out, checked{
+			field: l.field, check: l.store.Check,
+			set: func(ready bool) { s.metrics.StoreReady(l.adapter, l.address, ready) },
+		})
+	}
+	return out
+}
+
+// Close frees what New has made. It is idempotent; Run does it itself.
+func (s *Server) Close() {
+	for _, l := range s.listeners {
+		l.store.Close()
+	}
+	s.keys.Close()
+}
+
+// Bound is closed when every address is listened on; from then on AdminAddr and PostgresAddrs may be asked.
+func (s *Server) Bound() <-chan struct{} { return s.bound }
+
+// AdminAddr is where the admin side listens.
+func (s *Server) AdminAddr() net.Addr { return s.admin.Addr() }
+
+// PostgresAddrs are where the listeners listen, in the order of the configuration.
+func (s *Server) PostgresAddrs() []net.Addr {
+	var out []net.Addr
+	for _, l := range s.listeners {
+		out = append(out, l.addr())
+	}
+	return out
+}
+
+// Problems lists why the proxy should get no new connections now, one sentence each; empty: none.
+func (s *Server) Problems() []string { return s.readiness.problems() }
+
+// Bindings lists the live bindings of all listeners.
+func (s *Server) Bindings() []gate.BindingView {
+	var out []gate.BindingView
+	for _, l := range s.listeners {
+		out = append(out, l.gate.Bindings()...)
+	}
+	return out
+}
+
+// Run listens and serves until ctx is done, then drains: no new connections, open transactions may end for
+// DrainTimeout, the rest is cut. It returns when everything it started has ended: nil after a planned stop, an
+// error when an address cannot be had or a listener broke. It may be called once.
+//
+// It serves also while a store or all coordinators are down: Problems says so, and each connection gets its refusal.
+func (s *Server) Run(ctx context.Context) error {
+	defer s.Close()
+	if err := s.open(); err != nil {
+		return err
+	}
+	close(s.bound)
+	s.logger.Info("proxy started", "admin", s.admin.Addr().String(), "coordinators", s.config.Coordinators)
+	for _, l := range s.listeners {
+		l.announce()
+	}
+	// The admin side and the checks outlive the drain, so that it can be watched.
+	background, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	serving, giveUp := context.WithCancel(ctx)
+	defer giveUp()
+	var others errgroup.Group
+	others.Go(func() error { s.readiness.run(background); return nil })
+	others.Go(func() error { defer giveUp(); return s.serveAdmin(background) })
+	err := s.serve(serving)
+	stop()
+	return errors.Join(err, others.Wait())
+}
+
+// open listens on every address, or on none.
+func (s *Server) open() (err error) {
+	if s.admin, err = net.Listen("tcp", s.config.Admin); err != nil {
+		return fmt.Errorf("admin: %w", err)
+	}
+	for i, l := range s.listeners {
+		if err := l.open(); err != nil {
+			_ = s.admin.Close()
+			for _, opened := range s.listeners[:i] {
+				_ = opened.listen.Close()
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// serve runs the listeners until ctx is done or one breaks, then drains all.
+func (s *Server) serve(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, l := range s.listeners {
+		group.Go(func() error { return l.serve(ctx) })
+	}
+	group.Go(func() error {
+		<-ctx.Done()
+		s.readiness.drain()
+		s.logger.Info("draining", "timeout", s.config.DrainTimeout, "bindings", len(s.Bindings()))
+		return nil
+	})
+	err := group.Wait()
+	s.logger.Info("proxy stopped")
+	return err
+}
+
+// Bounds of the admin side's connections.
+const (
+	adminHeaderTimeout = 5 * time.Second
+	adminIdleTimeout   = time.Minute
+	adminStopTimeout   = 2 * time.Second
+)
+
+// serveAdmin serves the admin side until ctx is done.
+func (s *Server) serveAdmin(ctx context.Context) error {
+	web := &http.Server{
+		Handler:           admin.Handler(s, s.registry),
+		ReadHeaderTimeout: adminHeaderTimeout,
+		ReadTimeout:       adminHeaderTimeout,
+		IdleTimeout:       adminIdleTimeout,
+		MaxHeaderBytes:    16 << 10,
+		ErrorLog:          slog.NewLogLogger(s.logger.Handler(), slog.LevelDebug),
+	}
+	done := make(chan error, 1)
+	go func() { done <- web.Serve(s.admin) }()
+	select {
+	case err := <-done:
+		return fmt.Errorf("admin: %w", err)
+	case <-ctx.Done():
+	}
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), adminStopTimeout)
+	defer cancel()
+	if err := web.Shutdown(stop); err != nil {
+		_ = web.Close() // what is left is a client that does not read
+	}
+	<-done
+	return nil
+}
