@@ -13,7 +13,7 @@ const EnvPrefix = "LYCHGATE_"
 // Not keys: what the client commands read, and what Kubernetes sets in every container of a namespace that
 // has a Service named lychgate.
 var notKeys = []*regexp.Regexp{
-	regexp.MustCompile(`^LYCHGATE_(ADDR|CLIENT_ID|HTTP_ADDR|METRICS_ADDR|DIR)$`),
+	regexp.MustCompile(`^LYCHGATE_(ADDR|LEASE|PROXY)$`),
 	regexp.MustCompile(`^LYCHGATE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?)$`),
 	regexp.MustCompile(`^LYCHGATE_(\w+_)?PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?$`),
 }

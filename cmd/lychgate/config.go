@@ -1,0 +1,117 @@
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/config"
+	"github.com/lychgate/lychgate/coordinator"
+	"github.com/lychgate/lychgate/proxy"
+)
+
+// Kinds of configuration.
+const (
+	kindCoordinator = "coordinator"
+	kindProxy       = "proxy"
+)
+
+var configKinds = []config.Kind{
+	{Name: kindCoordinator, Zero: coordinator.Config{}},
+	{Name: kindProxy, Zero: proxy.Config{}},
+}
+
+func configCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check and show configurations",
+		Long: `Values come from a YAML file, then from the environment, then from flags, each over the one
+before. The environment's rule: LYCHGATE_ and the key in capitals, levels separated by two
+underscores, elements of a list by their number: LYCHGATE_POSTGRES__0__STORE is
+postgres[0].store. Lists of plain values may be given whole, separated by commas.`,
+	}
+	cmd.AddCommand(configCheckCommand(), configShowCommand())
+	return cmd
+}
+
+func configCheckCommand() *cobra.Command {
+	var kind string
+	cmd := &cobra.Command{
+		Use:   "check FILE",
+		Short: "Say whether a configuration is one that a server would start with",
+		Long: `Check a file as a server would read it, environment included. Nothing is opened or contacted.
+An unknown key, a value of the wrong type, and values that contradict each other are errors
+that name the file and the key.`,
+		Example: `  lychgate config check proxy.yaml
+  lychgate config check --kind coordinator n1.yaml`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			_, found, err := loadKind(args[0], kind)
+			if err != nil {
+				return err
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok, a %s configuration\n", args[0], found)
+			return err
+		},
+	}
+	kindFlag(cmd, &kind)
+	return cmd
+}
+
+func configShowCommand() *cobra.Command {
+	var kind string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show FILE",
+		Short: "Print the effective configuration, defaults and environment included, secrets hidden",
+		Example: `  lychgate config show proxy.yaml
+  LYCHGATE_LOG__LEVEL=debug lychgate config show proxy.yaml --json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			effective, _, err := loadKind(args[0], kind)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				tree, err := config.Tree(effective)
+				if err != nil {
+					return err
+				}
+				return printJSON(cmd.OutOrStdout(), tree)
+			}
+			text, err := config.Show(effective)
+			if err != nil {
+				return err
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		},
+	}
+	kindFlag(cmd, &kind)
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+func kindFlag(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "kind", "", "coordinator or proxy; default: what the keys tell")
+}
+
+// loadKind reads a file as the kind of server that it is for.
+func loadKind(file, kind string) (effective any, found string, err error) {
+	if kind == "" {
+		if kind, err = config.Detect(file, configKinds); err != nil {
+			return nil, "", err
+		}
+	}
+	src := config.Source{File: file, Environ: os.Environ()}
+	switch kind {
+	case kindCoordinator:
+		effective, err = loadCoordinator(src)
+	case kindProxy:
+		effective, err = loadProxy(src)
+	default:
+		err = usageError("--kind is %q; known are coordinator and proxy", kind)
+	}
+	return effective, kind, err
+}

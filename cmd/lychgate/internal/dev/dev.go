@@ -1,0 +1,191 @@
+// Package dev runs everything on one machine to try Lychgate out: three coordinator nodes in this process, a
+// proxy, and a throw-away PostgreSQL with a fenced demo table. It is not for data that matters.
+package dev
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator"
+	"github.com/lychgate/lychgate/proxy"
+	"github.com/lychgate/lychgate/sql/pgserver"
+)
+
+// Config says what to run. The zero value keeps nothing and uses free ports.
+type Config struct {
+	Dir          string // keeps the data; empty: a temporary folder, removed at the end
+	Postgres     string // connection string of a superuser to a server that runs already; empty: a throw-away one
+	PostgresPort int    // of the throw-away server; 0: a free one
+	Ports        Ports
+	Logger       *slog.Logger
+	PostgresLog  io.Writer // the throw-away server's log; nil: dropped
+}
+
+// Bounds of the parts.
+const (
+	startTimeout = 2 * time.Minute
+	drainTimeout = 2 * time.Second // dev is stopped by a person who waits
+	pollInterval = 20 * time.Millisecond
+)
+
+// Run starts everything, calls ready once it can be used, and blocks until ctx is done or a part breaks. When
+// it returns, all that it started has ended; after a stop by ctx the error is nil.
+func Run(ctx context.Context, c Config, ready func(Endpoints) error) (err error) {
+	ports, err := c.Ports.resolve()
+	if err != nil {
+		return err
+	}
+	dir, remove, err := c.folder()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, remove()) }()
+	r := &runner{config: c, dir: dir, ports: ports, stack: newStack(ctx)}
+	defer func() { err = errors.Join(err, r.stack.stop()) }()
+	e, err := r.start()
+	if err == nil {
+		err = ready(e)
+	}
+	if err == nil {
+		<-r.stack.ctx.Done()
+		err = context.Cause(r.stack.ctx)
+	}
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil // a planned stop
+	}
+	return err
+}
+
+// folder is where the data lives, and how to remove it if it is temporary.
+func (c Config) folder() (dir string, remove func() error, err error) {
+	if c.Dir == "" {
+		dir, err = os.MkdirTemp("", "lychgate-dev-")
+		if err == nil {
+			err = os.Chmod(dir, 0o755) // PostgreSQL may run under an account of its own
+		}
+		return dir, func() error { return os.RemoveAll(dir) }, err
+	}
+	if dir, err = filepath.Abs(c.Dir); err == nil {
+		err = os.MkdirAll(dir, 0o755)
+	}
+	return dir, func() error { return nil }, err
+}
+
+type runner struct {
+	config Config
+	dir    string
+	ports  addresses
+	stack  *stack
+}
+
+// start brings the parts up one after the other.
+func (r *runner) start() (Endpoints, error) {
+	ctx, cancel := context.WithTimeout(r.stack.ctx, startTimeout)
+	defer cancel()
+	db, err := r.startDatabase(ctx)
+	if err != nil {
+		return Endpoints{}, fmt.Errorf("database: %w", err)
+	}
+	if err := r.startNodes(); err != nil {
+		return Endpoints{}, err
+	}
+	if err := r.startProxy(ctx, db); err != nil {
+		return Endpoints{}, fmt.Errorf("proxy: %w", err)
+	}
+	e := Endpoints{
+		Proxy: r.ports.proxy, Admin: "http://" + r.ports.admin, Dir: r.dir,
+		Database: appDatabase, User: appRole, Password: db.appPassword, Direct: db.direct,
+	}
+	for _, n := range r.ports.nodes {
+		e.GRPC = append(e.GRPC, n.grpc)
+		e.HTTP = append(e.HTTP, "http://"+n.http)
+	}
+	return e, nil
+}
+
+func (r *runner) startDatabase(ctx context.Context) (database, error) {
+	dsn := r.config.Postgres
+	owned := dsn == ""
+	if owned {
+		server, err := pgserver.Start(ctx, pgserver.Config{
+			Dir: filepath.Join(r.dir, "postgres"), Port: r.config.PostgresPort, Log: r.config.PostgresLog,
+		})
+		if err != nil {
+			return database{}, err
+		}
+		r.stack.run("PostgreSQL", func(ctx context.Context) error {
+			<-ctx.Done()
+			return server.Stop()
+		})
+		dsn = server.DSN("postgres", "postgres")
+	}
+	return prepare(ctx, dsn, owned)
+}
+
+func (r *runner) startNodes() error {
+	var members []coordinator.Member
+	for i, n := range r.ports.nodes {
+		members = append(members, coordinator.Member{ID: nodeName(i), Peer: n.peer, GRPC: n.grpc, HTTP: n.http})
+	}
+	var nodes []*coordinator.Node
+	for i := range members {
+		c := coordinator.DefaultConfig()
+		c.Node, c.Dir, c.Members = nodeName(i), filepath.Join(r.dir, nodeName(i)), members
+		node, err := coordinator.New(c, coordinator.Deps{Logger: r.config.Logger.With("node", c.Node)})
+		if err != nil {
+			return fmt.Errorf("coordinator %s: %w", c.Node, err)
+		}
+		r.stack.run("coordinator "+c.Node, node.Run)
+		nodes = append(nodes, node)
+	}
+	for _, node := range nodes {
+		if err := r.stack.await(node.Ready()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+func (r *runner) startProxy(ctx context.Context, db database) error {
+	c := proxy.DefaultConfig()
+	c.Node, c.Admin, c.DrainTimeout = "dev", r.ports.admin, drainTimeout
+	c.Coordinators = nil
+	for _, n := range r.ports.nodes {
+		c.Coordinators = append(c.Coordinators, "http://"+n.http)
+	}
+	c.Postgres = []proxy.Postgres{{Listen: r.ports.proxy, Upstream: db.upstream, Database: appDatabase, Store: db.store}}
+	server, err := proxy.New(c.WithDefaults(), proxy.Deps{Logger: r.config.Logger})
+	if err != nil {
+		return err
+	}
+	r.stack.run("proxy", server.Run)
+	if err := r.stack.await(server.Bound()); err != nil {
+		return err
+	}
+	return untilEmpty(ctx, server.Problems)
+}
+
+// untilEmpty polls until there are no problems left, and says which there are when it may not wait any longer.
+func untilEmpty(ctx context.Context, problems func() []string) error {
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	for {
+		left := problems()
+		if len(left) == 0 {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not ready: %v: %w", left, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
+}

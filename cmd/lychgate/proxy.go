@@ -1,0 +1,57 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/config"
+	"github.com/lychgate/lychgate/proxy"
+)
+
+func proxyCommand() *cobra.Command {
+	var from configFlags
+	cmd := &cobra.Command{
+		Use:   "proxy",
+		Short: "Run a proxy in front of a store",
+		Long: `Run one proxy until SIGINT or SIGTERM. Then it stops listening, lets transactions that are
+open end, for drain_timeout at most, and exits; a second signal ends it at once.
+
+A proxy holds no state, so any number may stand side by side. It starts also while its store
+or all coordinators are down: /readyz says so, and connections are refused with LG007 until
+they are back.`,
+		Example: `  lychgate proxy --config proxy.yaml
+  lychgate proxy --config proxy.yaml --set postgres[0].policy=read-only
+  LYCHGATE_POSTGRES__0__STORE='postgres://lychgate_proxy:…@db/app' lychgate proxy -c proxy.yaml`,
+		Args: cobra.NoArgs,
+	}
+	from.add(cmd, map[string]string{"node": "node", "admin": "admin", "log-level": "log.level", "log-format": "log.format"})
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		src, err := from.source(cmd)
+		if err != nil {
+			return err
+		}
+		c, err := loadProxy(src)
+		if err != nil {
+			return err
+		}
+		logger, err := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
+		if err != nil {
+			return inFile(src.File, err)
+		}
+		server, err := proxy.New(c, proxy.Deps{Logger: logger})
+		if err != nil {
+			return err
+		}
+		return server.Run(cmd.Context())
+	}
+	return cmd
+}
+
+// loadProxy reads, completes and checks the configuration of a proxy.
+func loadProxy(src config.Source) (proxy.Config, error) {
+	c := proxy.DefaultConfig()
+	if err := config.Load(&c, src); err != nil {
+		return c, err
+	}
+	c = c.WithDefaults()
+	return c, inFile(src.File, c.Validate())
+}
