@@ -3,6 +3,10 @@ package pgtest
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,14 +21,9 @@ const startBound = 2 * time.Minute // initdb on a busy machine
 // fsync: a test that pulls no plug need not wait for the disk.
 func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 	tb.Helper()
-	settings := map[string]string{"fsync": "off"}
-	for name, value := range cfg.Settings {
-		settings[name] = value
-	}
-	cfg.Settings = settings
 	ctx, cancel := context.WithTimeout(context.Background(), startBound)
 	defer cancel()
-	s, err := pgserver.Start(ctx, cfg)
+	s, err := pgserver.Start(ctx, withoutFsync(cfg))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -34,6 +33,13 @@ func Start(tb testing.TB, cfg pgserver.Config) *pgserver.Server {
 		}
 	})
 	return s
+}
+
+func withoutFsync(cfg pgserver.Config) pgserver.Config {
+	settings := map[string]string{"fsync": "off"}
+	maps.Copy(settings, cfg.Settings)
+	cfg.Settings = settings
+	return cfg
 }
 
 // Connect opens a connection that is closed when the test is done.
@@ -55,4 +61,38 @@ func Exec(tb testing.TB, conn *pgx.Conn, sql string) {
 	if _, err := conn.PgConn().Exec(context.Background(), sql).ReadAll(); err != nil {
 		tb.Fatalf("%s: %v", sql, err)
 	}
+}
+
+// Main runs the tests of a package around one server, for use in TestMain.
+func Main(m *testing.M, cfg pgserver.Config, server **pgserver.Server) (code int) {
+	ctx, cancel := context.WithTimeout(context.Background(), startBound)
+	defer cancel()
+	s, err := pgserver.Start(ctx, withoutFsync(cfg))
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer func() {
+		if err := s.Stop(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+	}()
+	*server = s
+	return m.Run()
+}
+
+var databases atomic.Int64
+
+// NewDatabase makes an empty database that is dropped when the test is done, and returns its name.
+func NewDatabase(tb testing.TB, s *pgserver.Server) string {
+	tb.Helper()
+	name := fmt.Sprintf("test_%d", databases.Add(1))
+	admin := Connect(tb, s.DSN("postgres", "postgres"))
+	Exec(tb, admin, "create database "+name)
+	tb.Cleanup(func() {
+		// The server may be down by now: then so is the database.
+		_, _ = admin.Exec(context.Background(), "drop database if exists "+name+" with (force)")
+	})
+	return name
 }
