@@ -21,7 +21,8 @@ const defaultTimeout = 5 * time.Second
 // Config says how sessions are looked at and ended. The zero value takes every session for alive until the
 // store ends it, which then succeeds at once.
 type Config struct {
-	// Alive reports whether the session exists and can be bound. Nil: alive until ended.
+	// Alive reports whether the session exists and can be bound. Nil: alive until ended. It must not call
+	// the store.
 	Alive func(fencestore.Session) bool
 	// End ends the session and returns nil when it is confirmed gone; ctx carries the deadline of the
 	// takeover. It is called concurrently for all sessions of one takeover. Nil: gone at once.
@@ -106,6 +107,7 @@ func (s *Store) admit(claim fencestore.Claim, session *fencestore.Session) ([]fe
 	if err := s.refuse(claim, session); err != nil {
 		return nil, err
 	}
+	s.cluster = claim.Cluster
 	var lower []fencestore.Session
 	for k, b := range s.bindings {
 		own := session != nil && k.session == *session
@@ -177,7 +179,6 @@ func (s *Store) register(claim fencestore.Claim, session *fencestore.Session) (t
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	s.cluster = claim.Cluster
 	if takeover = s.floors[claim.Resource].Token < claim.Token; takeover {
 		s.floors[claim.Resource] = fencestore.Floor{Resource: claim.Resource, Token: claim.Token, Since: now}
 	}
