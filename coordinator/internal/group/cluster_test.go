@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -43,13 +43,18 @@ func testLockConfig() lock.Config {
 
 // member is one node of a test cluster. Its stores outlive its group.
 type member struct {
-	id      string
-	address raft.ServerAddress
-	stores  *Stores
-	group   *Group
-	cancel  context.CancelFunc
-	ended   chan error // Run's result
+	id        string
+	address   raft.ServerAddress
+	stores    *Stores
+	disk      *slowLog
+	snapshots *snapshots
+	current   atomic.Pointer[Group]
+	cancel    context.CancelFunc
+	ended     chan error // Run's result
 }
+
+// node is the member's group as it was last started.
+func (m *member) node() *Group { return m.current.Load() }
 
 // cluster is a set of nodes on in-memory stores and an in-memory network, inside a bubble.
 type cluster struct {
@@ -65,10 +70,11 @@ func newCluster(t *testing.T, nodes int, adjust func(*Config)) *cluster {
 	c := &cluster{t: t, network: newNetwork(), adjust: adjust, onApply: func(string, Applied) {}, logger: slog.New(slog.DiscardHandler)}
 	for i := range nodes {
 		id := fmt.Sprintf("n%d", i+1)
-		memory := raft.NewInmemStore()
+		memory, kept := raft.NewInmemStore(), &snapshots{}
+		disk := &slowLog{LogStore: memory}
 		c.members = append(c.members, &member{
 			id: id, address: raft.ServerAddress(id + ":7602"),
-			stores: &Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()},
+			stores: &Stores{Log: disk, Stable: memory, Snapshots: kept}, disk: disk, snapshots: kept,
 		})
 	}
 	return c
@@ -104,7 +110,8 @@ func (c *cluster) startNode(m *member) {
 		c.t.Fatalf("new group: %v", err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	m.group, m.cancel, m.ended = group, cancel, make(chan error, 1)
+	m.current.Store(group)
+	m.cancel, m.ended = cancel, make(chan error, 1)
 	go func() { m.ended <- group.Run(ctx) }()
 }
 
@@ -136,6 +143,7 @@ func (c *cluster) stopAll() {
 		})
 	}
 	wg.Wait()
+	time.Sleep(time.Minute) // the library leaves calls to peers behind that end by their timeout
 }
 
 // leader waits for a node that leads and serves.
@@ -144,11 +152,11 @@ func (c *cluster) leader() *member {
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		for _, m := range c.members {
-			if _, self := m.group.Leader(); !self {
+			if _, self := m.node().Leader(); !self {
 				continue
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			_, err := m.group.Read(ctx, func(*lock.Machine) {})
+			_, err := m.node().Read(ctx, func(*lock.Machine) {})
 			cancel()
 			if err == nil {
 				return m
@@ -169,6 +177,3 @@ func (c *cluster) others(m *member) []*member {
 	}
 	return others
 }
-
-// hclogOff keeps the library quiet in tests that use it directly.
-func hclogOff() hclog.Logger { return hclog.NewNullLogger() }

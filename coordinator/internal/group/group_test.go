@@ -38,7 +38,7 @@ func TestOneNode(t *testing.T) {
 		})
 		c.start()
 		defer c.stopAll()
-		g := c.leader().group
+		g := c.leader().node()
 
 		if !g.Signable() {
 			t.Error("the leader serves and its key is not known")
