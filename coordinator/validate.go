@@ -111,6 +111,9 @@ func (c Config) validateTiming(f *faults) {
 	if t.Lease > t.Heartbeat {
 		f.add("timing.lease", "%s is above timing.heartbeat %s: a deposed leader would serve beside its successor", t.Lease, t.Heartbeat)
 	}
+	if least := t.Failover() + t.Commit; t.Call < least {
+		f.add("timing.call", "%s is below failover + commit = %s: every election would be an error to callers", t.Call, least)
+	}
 	if t.Commit > t.Heartbeat {
 		f.add("timing.commit", "%s is above timing.heartbeat %s", t.Commit, t.Heartbeat)
 	}

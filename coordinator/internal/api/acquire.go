@@ -1,0 +1,238 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/ticket"
+)
+
+// acquireAnywhere is an acquire on the node that holds the client's call. A wait that outlives a leader is attached
+// to the next one by repeating the request; a wait that is over is ended by this node.
+func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+	if _, refused := parseAcquire(s.identity(ctx), in); refused != nil {
+		return nil, refused
+	}
+	in = proto.CloneOf(in)
+	if in.AsOf == 0 {
+		in.AsOf = s.replicaNow() // once, so that every attempt says the same
+	}
+	if in.WaitTimeout == 0 {
+		ctx, cancel := s.within(ctx)
+		defer cancel()
+		return s.routeAcquire(ctx, in, time.Time{})
+	}
+	until := time.Now().Add(duration(in.GetWaitTimeout()))
+	waiting, cancel := context.WithDeadline(ctx, until.Add(waitSlack))
+	defer cancel()
+	out, refused := s.routeAcquire(waiting, in, until)
+	switch {
+	case refused == nil || ctx.Err() != nil:
+	case refused.maybe() && waiting.Err() != nil:
+		return nil, s.endWait(ctx, in)
+	case refused.reason() == lockpb.Reason_REQUEST_ENDED && !time.Now().Before(until):
+		return nil, waitTimeout() // it ended between two attempts
+	}
+	return out, refused
+}
+
+func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, until time.Time) (*lockpb.AcquireResponse, *refusal) {
+	// The wait shrinks with each attempt: what counts is when the client asked.
+	remaining := func() *lockpb.AcquireRequest {
+		if until.IsZero() {
+			return in
+		}
+		again := proto.CloneOf(in)
+		again.WaitTimeout = max(1, milliseconds(time.Until(until)))
+		return again
+	}
+	return route(ctx, s, call[*lockpb.AcquireResponse]{
+		patience: s.config.Patience,
+		here: func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
+			return s.acquireHere(ctx, remaining())
+		},
+		there: func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.AcquireResponse, error) {
+			return leader.Acquire(ctx, remaining())
+		},
+	})
+}
+
+// endWait ends a wait that the cluster did not end in time. Only a committed cancel makes it certain that no grant
+// comes later.
+func (s *Server) endWait(ctx context.Context, in *lockpb.AcquireRequest) *refusal {
+	_, refused := s.cancelAnywhere(ctx, &lockpb.CancelRequest{
+		ClientId: in.GetClientId(), RequestId: in.GetRequestId(), AsOf: in.GetAsOf(),
+	})
+	if refused != nil {
+		return refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the wait is over, and it could not be cancelled: "+refused.message)
+	}
+	return waitTimeout()
+}
+
+func waitTimeout() *refusal {
+	return refuse(lockpb.Reason_WAIT_TIMEOUT, "the wait is over and the resource was not granted")
+}
+
+// acquireHere is an acquire on the leader.
+func (s *Server) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+	cmd, refusal := parseAcquire(s.identity(ctx), in)
+	if refusal != nil {
+		return nil, refusal
+	}
+	cmd.Lease = newLeaseID(s.config.Group)
+	if cmd.AsOf == 0 { // the node that forwarded it has an empty replica
+		cmd.AsOf = lock.LeaseTime(s.replicaNow())
+	}
+	if cmd.Wait == 0 {
+		out, err := s.group.Propose(ctx, cmd)
+		if err != nil {
+			return nil, groupRefusal(err)
+		}
+		return s.acquired(ctx, out)
+	}
+	cmd.Call = newCall()
+	wait := s.group.Await(cmd.Identity, cmd.Client, cmd.Request)
+	defer wait.Close()
+	out, err := s.group.Propose(ctx, cmd)
+	if err != nil {
+		if refusal = groupRefusal(err); refusal.maybe() && ctx.Err() != nil {
+			s.detach(ctx, cmd)
+		}
+		return nil, refusal
+	}
+	if _, waits := out.Result.(lock.Waiting); !waits {
+		return s.acquired(ctx, out)
+	}
+	return s.hang(ctx, cmd, wait)
+}
+
+// hang keeps the call until its wait ends, its caller goes, or leadership is lost.
+func (s *Server) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait) (*lockpb.AcquireResponse, *refusal) {
+	select {
+	case end := <-wait.C:
+		return s.waitEnded(ctx, end)
+	case <-ctx.Done():
+		s.detach(ctx, cmd)
+		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
+	}
+}
+
+// detach tells the cluster that the call is gone, so that nothing is granted to nobody. It is done before the
+// handler returns, whatever became of its context.
+func (s *Server) detach(ctx context.Context, cmd lock.Acquire) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Budget)
+	defer cancel()
+	_, err := s.group.Propose(ctx, lock.Detach{
+		Identity: cmd.Identity, Client: cmd.Client, Request: cmd.Request, Call: cmd.Call,
+	})
+	if err != nil { // the next leader detaches everybody
+		s.config.Logger.Debug("detach not committed", "resource", cmd.Resource, "error", err)
+	}
+}
+
+func (s *Server) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireResponse, *refusal) {
+	if end.Err != nil {
+		// The request stands in the queue, wherever the leader is now.
+		return nil, groupRefusal(end.Err).mayBeApplied()
+	}
+	switch event := end.Event.(type) {
+	case lock.LeaseGranted:
+		return s.confirm(ctx, event.Grant, true)
+	case lock.WaitEnded:
+		switch event.Cause {
+		case lock.WaitTimedOut:
+			return nil, waitTimeout()
+		case lock.WaitCancelled:
+			return nil, refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled while it waited")
+		case lock.WaitAbandoned:
+			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the request lost its place, because its call was away for too long")
+		}
+	default:
+	}
+	return nil, refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("a wait ended with %T", end.Event))
+}
+
+// acquired answers from the result of a committed acquire.
+func (s *Server) acquired(ctx context.Context, out group.Outcome) (*lockpb.AcquireResponse, *refusal) {
+	switch result := out.Result.(type) {
+	case lock.Granted:
+		if result.Retried {
+			return s.confirm(ctx, result.Grant, false)
+		}
+		return s.grantAnswer(result.Grant, out, false)
+	case lock.Refused:
+		return nil, refused(result, out.Now)
+	default:
+	}
+	return nil, unexpected("Acquire", out.Result)
+}
+
+// confirm renews a lease that was granted before this moment, because its caller has heard nothing of it: it may
+// have been granted late, for a claim window only, and in any case the caller is promised a whole TTL.
+func (s *Server) confirm(ctx context.Context, grant lock.Grant, late bool) (*lockpb.AcquireResponse, *refusal) {
+	out, err := s.group.Propose(ctx, lock.Renew{Identity: grant.Identity, Lease: grant.Lease})
+	if err != nil {
+		return nil, groupRefusal(err).mayBeApplied() // the grant was, and a retry finds it
+	}
+	switch result := out.Result.(type) {
+	case lock.Renewed:
+		return s.grantAnswer(result.Grant, out, !late)
+	case lock.Refused:
+		if result.Reason == lock.ReasonLeaseEnded {
+			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the lease was granted and ended again before the answer could be given")
+		}
+		return nil, refused(result, out.Now)
+	default:
+	}
+	return nil, unexpected("Renew", out.Result)
+}
+
+func (s *Server) grantAnswer(grant lock.Grant, out group.Outcome, retried bool) (*lockpb.AcquireResponse, *refusal) {
+	signed, refusal := s.sign(grant)
+	if refusal != nil {
+		return nil, refusal
+	}
+	remaining := grant.Deadline.Sub(out.Now)
+	return &lockpb.AcquireResponse{
+		LeaseId:      grant.Lease.String(),
+		FencingToken: uint64(grant.Token),
+		ExpiresAt:    expiresAt(remaining),
+		Ttl:          milliseconds(grant.TTL),
+		Ticket:       signed,
+		Remaining:    milliseconds(remaining),
+		Resource:     string(grant.Resource),
+		Mode:         mode(grant.Mode),
+		Retried:      retried,
+		AsOf:         int64(out.Now),
+		Index:        out.Index,
+	}, nil
+}
+
+// sign makes the ticket of a grant. It happens here and not in the log: the private key never leaves the node.
+func (s *Server) sign(grant lock.Grant) (string, *refusal) {
+	signed, err := s.config.Signer.Sign(ticket.Claims{
+		Cluster:     s.clusterName(),
+		Incarnation: grant.Token.Incarnation(),
+		Group:       s.config.Group,
+		Resource:    grant.Resource,
+		Token:       grant.Token,
+		Mode:        grant.Mode,
+		Lease:       grant.Lease.Hash(),
+		Client:      ticket.ClientHash(grant.Identity, grant.Client),
+	})
+	if err != nil {
+		s.config.Logger.Error("ticket not signed", "resource", grant.Resource, "error", err)
+		return "", refuse(lockpb.Reason_INTERNAL, "the lease was granted, but its ticket could not be signed")
+	}
+	return signed, nil
+}
+
+func unexpected(command string, result lock.Result) *refusal {
+	return refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("%s was answered with %T", command, result))
+}

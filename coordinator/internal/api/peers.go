@@ -1,0 +1,114 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/stats"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// peers keeps one connection to each other node, made when it is first needed.
+type peers struct {
+	addresses map[string]string // node id to gRPC address
+
+	mu     sync.Mutex
+	conns  map[string]*grpc.ClientConn
+	closed bool
+}
+
+func newPeers(members []Member) *peers {
+	p := &peers{addresses: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
+	for _, m := range members {
+		p.addresses[m.ID] = m.GRPC
+	}
+	return p
+}
+
+func (p *peers) client(node string) (lockpb.LocksClient, error) {
+	conn, err := p.conn(node)
+	if err != nil {
+		return nil, err
+	}
+	return lockpb.NewLocksClient(conn), nil
+}
+
+func (p *peers) conn(node string) (*grpc.ClientConn, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return nil, errors.New("forward: the node is stopping")
+	}
+	if conn := p.conns[node]; conn != nil {
+		return conn, nil
+	}
+	address, ok := p.addresses[node]
+	if !ok {
+		return nil, fmt.Errorf("forward: no address of node %q", node)
+	}
+	conn, err := grpc.NewClient(address,
+		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithStatsHandler(sentHandler{}),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),
+		grpc.WithConnectParams(grpc.ConnectParams{
+			MinConnectTimeout: time.Second,
+			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+		}))
+	if err != nil {
+		return nil, fmt.Errorf("forward to node %q: %w", node, err)
+	}
+	p.conns[node] = conn
+	return conn, nil
+}
+
+// awake makes the connection to a node try again at once: it leads now, so it lives.
+func (p *peers) awake(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if conn := p.conns[node]; conn != nil {
+		conn.ResetConnectBackoff()
+	}
+}
+
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, conn := range p.conns {
+		_ = conn.Close()
+	}
+}
+
+// sentHandler notes in a call's context whether anything of it reached the wire. What never did was certainly not
+// applied, and that is worth knowing when a leader has just died.
+type sentHandler struct{}
+
+type sentKey struct{}
+
+func withSent(ctx context.Context) (context.Context, *atomic.Bool) {
+	sent := new(atomic.Bool)
+	return context.WithValue(ctx, sentKey{}, sent), sent
+}
+
+func (sentHandler) HandleRPC(ctx context.Context, event stats.RPCStats) {
+	if _, ok := event.(*stats.OutHeader); !ok {
+		return
+	}
+	if sent, ok := ctx.Value(sentKey{}).(*atomic.Bool); ok {
+		sent.Store(true)
+	}
+}
+
+func (sentHandler) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context   { return ctx }
+func (sentHandler) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
+func (sentHandler) HandleConn(context.Context, stats.ConnStats)                       {}

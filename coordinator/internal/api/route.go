@@ -1,0 +1,144 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// forwardedKey marks, in the metadata, a call that a node sent on. It is not sent on again: two nodes that take
+// each other for the leader would pass it back and forth.
+const forwardedKey = "lychgate-forwarded"
+
+func forwarded(ctx context.Context) bool {
+	return len(metadata.ValueFromIncomingContext(ctx, forwardedKey)) > 0
+}
+
+// call is one API call on its way to the leader: how this node serves it when it leads, and how another is asked.
+type call[R any] struct {
+	here  func(context.Context) (R, *refusal)
+	there func(context.Context, lockpb.LocksClient) (R, error)
+	// once is for a call that must not be made again while its outcome is unknown.
+	once bool
+	// patience is how long a leader is looked for; it begins again whenever one was reached.
+	patience time.Duration
+}
+
+// route makes the call wherever the leader is, and again when the leader changes: always when it was certainly not
+// applied, and when that is unknown unless the call says once. It ends when ctx does, or when no leader is found.
+func route[R any](ctx context.Context, s *Server, c call[R]) (R, *refusal) {
+	var unknown bool // an earlier attempt may have been applied
+	found := time.Now()
+	pause := firstPause
+	for {
+		changed := s.group.Changed()
+		answer, last := attempt(ctx, s, c)
+		if last == nil || !passing(last) || forwarded(ctx) {
+			return answer, afterUnknown(last, unknown)
+		}
+		if last.maybe() {
+			unknown, found, pause = true, time.Now(), firstPause
+			if c.once {
+				return answer, last
+			}
+		}
+		if time.Since(found) > c.patience || !sleep(ctx, changed, pause) {
+			return answer, givenUp(last, unknown)
+		}
+		pause = min(2*pause, longestPause)
+	}
+}
+
+// A leader change wakes a paused call at once; the pauses are for what gives no sign.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = 200 * time.Millisecond
+)
+
+func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-changed:
+	case <-timer.C:
+	}
+	return ctx.Err() == nil
+}
+
+func attempt[R any](ctx context.Context, s *Server, c call[R]) (R, *refusal) {
+	leader, self, reign := s.reigns.now()
+	var nothing R
+	switch {
+	case self:
+		return c.here(ctx)
+	case forwarded(ctx):
+		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("node %s does not lead the group", s.config.Node))
+	case leader == "":
+		return nothing, refuse(lockpb.Reason_NO_LEADER, "no leader is known")
+	}
+	return forward(ctx, s, c, reign)
+}
+
+func forward[R any](ctx context.Context, s *Server, c call[R], to reign) (R, *refusal) {
+	var nothing R
+	client, err := s.peers.client(to.leader)
+	if err != nil {
+		return nothing, refuse(lockpb.Reason_NO_LEADER, err.Error())
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(to.over, cancel)()
+	ctx, sent := withSent(metadata.AppendToOutgoingContext(ctx, forwardedKey, s.config.Node))
+	answer, err := c.there(ctx, client)
+	switch {
+	case err == nil:
+		return answer, nil
+	case !sent.Load():
+		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("the leader %s cannot be reached", to.leader))
+	}
+	return nothing, received(err, to.leader)
+}
+
+// received reads the refusal that another node sent. An error without one comes from the way between.
+func received(err error, leader string) *refusal {
+	st := status.Convert(err)
+	for _, detail := range st.Details() {
+		if r, ok := detail.(*lockpb.Refusal); ok && r.GetReason() != lockpb.Reason_REASON_UNSPECIFIED {
+			return &refusal{st.Message(), r}
+		}
+	}
+	return refuse(lockpb.Reason_OUTCOME_UNKNOWN, fmt.Sprintf("the leader %s was lost before it answered", leader))
+}
+
+// passing reports whether the same call may well succeed at the next leader.
+func passing(r *refusal) bool {
+	switch r.reason() {
+	case lockpb.Reason_NO_LEADER, lockpb.Reason_STOPPING, lockpb.Reason_NOT_INITIALISED, lockpb.Reason_OUTCOME_UNKNOWN:
+		return true
+	default:
+		return false
+	}
+}
+
+// afterUnknown corrects the answer to a repeated call: that a lease has ended may be the doing of the first attempt.
+func afterUnknown(last *refusal, unknown bool) *refusal {
+	if last != nil && unknown && last.reason() == lockpb.Reason_LEASE_ENDED {
+		last.message += " (an earlier attempt of this call may have ended it)"
+		return last.mayBeApplied()
+	}
+	return last
+}
+
+func givenUp(last *refusal, unknown bool) *refusal {
+	if !unknown {
+		return last
+	}
+	return refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the leader was lost before it answered, and no other answered in time")
+}

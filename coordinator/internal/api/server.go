@@ -1,0 +1,149 @@
+package api
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"google.golang.org/grpc/health"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/ticket"
+)
+
+// Sizes of messages. A request is a few names; an answer is at most a page of List.
+const (
+	maxRequest  = 16 << 10
+	maxResponse = 4 << 20
+)
+
+// waitSlack is how long after its wait a call is left to the cluster, which ends waits itself, before the node
+// that holds the call does it.
+const waitSlack = 500 * time.Millisecond
+
+// Config is what a Server is made from.
+type Config struct {
+	Node     string
+	Group    uint16        // number of the Raft group, part of lease ids and tickets
+	Members  []Member      // all nodes of the cluster
+	Patience time.Duration // how long a call looks for a leader
+	Budget   time.Duration // how long a call may take, a wait not counted
+	MaxCalls int           // calls in progress
+
+	Signer  *ticket.Signer
+	Metrics *Metrics
+	Logger  *slog.Logger
+}
+
+// Member is a node and its addresses.
+type Member struct{ ID, Peer, GRPC, HTTP string }
+
+// Server implements both services of package lockpb for one node. Run keeps it informed of the leader.
+type Server struct {
+	lockpb.UnimplementedLocksServer
+	lockpb.UnimplementedClusterServer
+
+	config  Config
+	group   Group
+	peers   *peers
+	reigns  *reigns
+	health  *health.Server
+	closing context.Context // done once the node is stopping
+	close   context.CancelFunc
+	calls   atomic.Int64
+	cluster atomic.Pointer[string]
+
+	digesting  sync.Mutex
+	firstReady chan struct{}
+}
+
+// New checks the configuration and does no I/O. The group may start later.
+func New(config Config, g Group) (*Server, error) {
+	switch {
+	case config.Node == "":
+		return nil, errors.New("api: no node id")
+	case config.Signer == nil || config.Metrics == nil:
+		return nil, errors.New("api: no ticket signer or no metrics")
+	case config.Patience <= 0 || config.Budget <= 0 || config.MaxCalls <= 0:
+		return nil, errors.New("api: patience, budget and calls must be positive")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{config: config, group: g, peers: newPeers(config.Members), reigns: newReigns(g), health: newHealth(), firstReady: make(chan struct{})}
+	s.closing, s.close = context.WithCancel(context.Background())
+	config.Metrics.watch(g)
+	return s, nil
+}
+
+// Stop ends all calls, those that wait too, with STOPPING, and refuses new ones. It does not wait for them.
+func (s *Server) Stop() { s.close() }
+
+// enter counts a call in. Beyond nine tenths of the bound only calls that keep or end leases get in.
+func (s *Server) enter(keeps bool) (leave func(), refused *refusal) {
+	limit := int64(s.config.MaxCalls)
+	if !keeps {
+		limit -= limit / 10
+	}
+	if s.calls.Add(1) > limit {
+		s.calls.Add(-1)
+		return nil, refuse(lockpb.Reason_OVERLOADED, "this node has too many calls in progress").retryAfter(time.Second)
+	}
+	return func() { s.calls.Add(-1) }, nil
+}
+
+// identity is who calls. There is one for everybody until callers are authenticated; it is asked for here, and
+// nowhere else, so that it can be taken from a certificate or a token, and for a forwarded call from the node that
+// vouches for it.
+func (s *Server) identity(context.Context) lease.Identity { return "anonymous" }
+
+// replicaNow is lease time as this node's replica knows it.
+func (s *Server) replicaNow() int64 {
+	var now lock.LeaseTime
+	s.group.View(func(m *lock.Machine) { now = m.Info().Now })
+	return int64(now)
+}
+
+// clusterName is empty until the cluster is initialised; then it never changes.
+func (s *Server) clusterName() string {
+	if name := s.cluster.Load(); name != nil {
+		return *name
+	}
+	var name string
+	s.group.View(func(m *lock.Machine) { name = m.Info().Cluster })
+	if name != "" {
+		s.cluster.Store(&name)
+	}
+	return name
+}
+
+// within bounds a call that does not wait. Where the caller has a deadline, it ends a little earlier, so that the
+// caller learns what happened instead of nothing.
+func (s *Server) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	budget := s.config.Budget
+	if deadline, ok := ctx.Deadline(); ok {
+		left := time.Until(deadline)
+		budget = min(budget, left-min(left/10, 100*time.Millisecond))
+	}
+	return context.WithTimeout(ctx, budget)
+}
+
+func newLeaseID(group uint16) lease.ID {
+	var random [14]byte
+	_, _ = rand.Read(random[:]) // never fails (crypto/rand)
+	return lease.NewID(group, random)
+}
+
+// newCall numbers a call that waits: unique, and not 0, which means that nobody waits.
+func newCall() uint64 {
+	var random [8]byte
+	_, _ = rand.Read(random[:])
+	return binary.BigEndian.Uint64(random[:]) | 1
+}

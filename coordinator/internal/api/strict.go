@@ -1,0 +1,196 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// restPath is one path of the REST API.
+type restPath struct {
+	method  string
+	request proto.Message // an empty one, for its fields
+}
+
+// restPaths is the REST API, as in lockpb/http.yaml. A test compares it with the OpenAPI document.
+func restPaths() map[string]restPath {
+	return map[string]restPath{
+		"/lock/acquire":   {http.MethodPost, &lockpb.AcquireRequest{}},
+		"/lock/renew":     {http.MethodPost, &lockpb.RenewRequest{}},
+		"/lock/release":   {http.MethodPost, &lockpb.ReleaseRequest{}},
+		"/lock/cancel":    {http.MethodPost, &lockpb.CancelRequest{}},
+		"/lock/break":     {http.MethodPost, &lockpb.BreakRequest{}},
+		"/lock/get":       {http.MethodGet, &lockpb.GetRequest{}},
+		"/lock/list":      {http.MethodGet, &lockpb.ListRequest{}},
+		"/cluster/status": {http.MethodGet, &lockpb.StatusRequest{}},
+		"/cluster/keys":   {http.MethodGet, &lockpb.KeysRequest{}},
+	}
+}
+
+// strict lets only requests through to next that the gateway behind it understands whole: the gateway ignores query
+// parameters that it does not know, and cannot say which field was wrong.
+func strict(next http.Handler) http.Handler {
+	paths := restPaths()
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		path, ok := paths[r.URL.Path]
+		if !ok {
+			writeStatus(w, http.StatusNotFound, invalid("", fmt.Sprintf("there is no %s; see /openapi.json", shortened(r.URL.Path))))
+			return
+		}
+		if r.Method != path.method {
+			w.Header().Set("Allow", path.method)
+			writeStatus(w, http.StatusMethodNotAllowed, invalid("", fmt.Sprintf("%s takes %s", r.URL.Path, path.method)))
+			return
+		}
+		if status, refused := check(w, r, path.request); refused != nil {
+			writeStatus(w, status, refused)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// check reads what the request carries and leaves the body ready to be read again.
+func check(w http.ResponseWriter, r *http.Request, message proto.Message) (int, *refusal) {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return http.StatusBadRequest, invalid("", "the query is not well formed")
+	}
+	if r.Method == http.MethodGet {
+		return http.StatusBadRequest, checkQuery(query, message.ProtoReflect().Descriptor())
+	}
+	if len(query) > 0 {
+		return http.StatusBadRequest, invalid(slices.Sorted(maps.Keys(query))[0], "the fields of a POST belong in its body, not in the query")
+	}
+	body, err := readBody(w, r)
+	var long *http.MaxBytesError
+	switch {
+	case errors.As(err, &long):
+		return http.StatusRequestEntityTooLarge, invalid("", fmt.Sprintf("the body is longer than %d bytes", maxRequest))
+	case err != nil:
+		return http.StatusBadRequest, invalid("", "the body could not be read")
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	return http.StatusBadRequest, checkBody(body, message)
+}
+
+// readBody reads a body of bounded length in bounded time. The deadline is taken away again, because the server
+// goes on reading to notice that a waiting caller has gone.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	connection := http.NewResponseController(w)
+	_ = connection.SetReadDeadline(time.Now().Add(10 * time.Second)) // unsupported only where there is no connection
+	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
+	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+}
+
+func checkBody(body []byte, message proto.Message) *refusal {
+	if len(bytes.TrimSpace(body)) == 0 {
+		return nil // an empty message; its fields are checked later
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(body, &members); err != nil || members == nil {
+		return invalid("", "the body is not a JSON object")
+	}
+	fields := message.ProtoReflect().Descriptor().Fields()
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		field := fieldOf(fields, name)
+		if field == nil {
+			return unknownField(name, fields)
+		}
+		one, err := json.Marshal(map[string]json.RawMessage{name: members[name]})
+		if err != nil || protojson.Unmarshal(one, proto.Clone(message)) != nil {
+			return invalid(string(field.Name()), fmt.Sprintf("%s is not %s", field.Name(), kindName(field)))
+		}
+	}
+	if err := protojson.Unmarshal(body, proto.Clone(message)); err != nil {
+		return invalid("", "the body names a field twice") // each by itself is right
+	}
+	return nil
+}
+
+func checkQuery(query url.Values, message protoreflect.MessageDescriptor) *refusal {
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		field := fieldOf(message.Fields(), name)
+		if field == nil {
+			return unknownField(name, message.Fields())
+		}
+		if len(query[name]) > 1 {
+			return invalid(string(field.Name()), fmt.Sprintf("%s is given twice", field.Name()))
+		}
+		if !readable(field, query[name][0]) {
+			return invalid(string(field.Name()), fmt.Sprintf("%s is not %s", field.Name(), kindName(field)))
+		}
+	}
+	return nil
+}
+
+func fieldOf(fields protoreflect.FieldDescriptors, name string) protoreflect.FieldDescriptor {
+	if field := fields.ByJSONName(name); field != nil {
+		return field
+	}
+	return fields.ByTextName(name)
+}
+
+func unknownField(name string, fields protoreflect.FieldDescriptors) *refusal {
+	known := make([]string, fields.Len())
+	for i := range known {
+		known[i] = string(fields.Get(i).Name())
+	}
+	name = shortened(name)
+	message := fmt.Sprintf("unknown field %q; known are %s", name, strings.Join(known, ", "))
+	if len(known) == 0 {
+		message = fmt.Sprintf("unknown field %q; there are none here", name)
+	}
+	return invalid(name, message)
+}
+
+// shortened keeps what came from outside from filling an answer, and valid where it is JSON.
+func shortened(s string) string {
+	const most = 64
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "�")
+}
+
+func readable(field protoreflect.FieldDescriptor, text string) bool {
+	var err error
+	switch field.Kind() {
+	case protoreflect.BoolKind:
+		_, err = strconv.ParseBool(text)
+	case protoreflect.Int32Kind:
+		_, err = strconv.ParseInt(text, 10, 32)
+	default: // names, which are checked later
+	}
+	return err == nil
+}
+
+func kindName(field protoreflect.FieldDescriptor) string {
+	switch field.Kind() {
+	case protoreflect.BoolKind:
+		return "true or false"
+	case protoreflect.Int32Kind:
+		return "a whole number between -2147483648 and 2147483647"
+	case protoreflect.Int64Kind, protoreflect.Uint64Kind:
+		return "a whole number of 64 bits"
+	case protoreflect.EnumKind:
+		return "one of its names: exclusive, shared"
+	default:
+		return "a string in UTF-8"
+	}
+}

@@ -1,0 +1,203 @@
+// Package audit writes what the cluster decided: one JSON line for each decision, in log order.
+//
+// Every line covers the log indexes "from" to "index"; the decision is that of "index", and those before it had
+// none. So a reader checks that nothing is missing by one rule: each line begins where the one before it ended (lines
+// of one entry share its index). What could not be written is said in a line of its own, decision "lost". Every node
+// writes all decisions, so a range that one node lost is found at another.
+//
+// The log never waits for the audit file. Entries go through a bounded buffer; when that is full, because the disk
+// is full or hangs, entries are dropped, counted and logged, and once writing works again a "lost" line says which.
+// Lines are given to the operating system when the buffer is empty and are not synced one by one: after a crash of
+// the process nothing is missing, and after a power cut the entries since the last snapshot are written again.
+package audit
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+)
+
+// buffered is how many log entries may wait for the disk.
+const buffered = 4096
+
+// quiet is how many log indexes without a decision may pass before a line says so.
+const quiet = 1000
+
+// Config is what a Log is made from.
+type Config struct {
+	Path     string
+	MaxBytes int64 // of one file; then it is renamed to PATH.INDEX and a new one begins
+	Keep     int   // renamed files that are kept
+	Node     string
+	Renewals bool // write renewals that worked, too
+
+	Dropped func() // called for each entry that is dropped; may be nil
+	Logger  *slog.Logger
+}
+
+// Log is the audit log of one node. Applied and Restored are called by the replica, in log order, from one goroutine;
+// Run writes.
+type Log struct {
+	config  Config
+	queue   chan item
+	seen    uint64 // last index that Applied or Restored was called for; theirs alone
+	dropped atomic.Bool
+}
+
+// item is a log entry, or a restored snapshot if applied is nil.
+type item struct {
+	after   uint64 // the index that was seen before it, 0 for the first: what lies between it and the last line is lost
+	index   uint64
+	applied *group.Applied
+}
+
+// New checks the configuration and does no I/O.
+func New(config Config) (*Log, error) {
+	if config.Path == "" || config.MaxBytes <= 0 || config.Keep <= 0 {
+		return nil, errors.New("audit: a path, a size and a number of files are needed")
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Dropped == nil {
+		config.Dropped = func() {}
+	}
+	return &Log{config: config, queue: make(chan item, buffered)}, nil
+}
+
+// Applied takes an entry that the replica applied. It does not block.
+func (l *Log) Applied(a group.Applied) {
+	a.Commands = append(a.Commands[:0:0], a.Commands...)
+	a.Results = append(a.Results[:0:0], a.Results...)
+	a.Events = append(a.Events[:0:0], a.Events...)
+	l.offer(item{index: a.Index, applied: &a})
+}
+
+// Restored says that the replica's state was replaced by that of a snapshot, whose last entry had this index.
+func (l *Log) Restored(index uint64) { l.offer(item{index: index}) }
+
+func (l *Log) offer(i item) {
+	i.after, l.seen = l.seen, i.index
+	select {
+	case l.queue <- i:
+	default:
+		l.config.Dropped()
+		if !l.dropped.Swap(true) {
+			l.config.Logger.Error("audit log does not keep up, entries are dropped", "index", i.index)
+		}
+	}
+}
+
+// Run writes until ctx is done and what was taken by then is written. It fails only if the file cannot be opened;
+// later faults are logged, and bridged by "lost" lines.
+func (l *Log) Run(ctx context.Context) error {
+	out, err := openFile(l.config)
+	if err != nil {
+		return err
+	}
+	w := &writer{config: l.config, out: out, covered: out.last}
+	for {
+		select {
+		case i := <-l.queue:
+			w.take(i)
+			continue
+		default:
+		}
+		w.flush()
+		l.dropped.Store(false)
+		select {
+		case i := <-l.queue:
+			w.take(i)
+		case <-ctx.Done():
+			return l.drain(w)
+		}
+	}
+}
+
+func (l *Log) drain(w *writer) error {
+	for {
+		select {
+		case i := <-l.queue:
+			w.take(i)
+		default:
+			w.finish()
+			return nil
+		}
+	}
+}
+
+// writer turns items into lines.
+type writer struct {
+	config  Config
+	out     *file
+	covered uint64 // up to this index everything is in the lines written or buffered
+	passed  uint64 // up to this index nothing was decided since; 0 or above covered
+}
+
+func (w *writer) take(i item) {
+	if i.index <= w.covered {
+		return // replayed, and written before
+	}
+	if i.applied == nil {
+		w.lost(i.index, "the state was restored from a snapshot")
+		return
+	}
+	if i.after > max(w.covered, w.passed) {
+		w.lost(i.after, "the lines were not written in time")
+	}
+	lines := linesOf(i.applied, w.config)
+	if len(lines) == 0 {
+		w.passed = i.index
+		if i.index-w.covered >= quiet {
+			w.pass()
+		}
+		return
+	}
+	for n := range lines {
+		lines[n].From, lines[n].More = i.index, n < len(lines)-1
+	}
+	lines[0].From = w.covered + 1
+	w.write(i.index, lines...)
+}
+
+// lost says that the indexes after the last line and up to this one are not in the file.
+func (w *writer) lost(index uint64, cause string) {
+	if index > w.covered {
+		w.write(index, line{From: w.covered + 1, Index: index, Decision: "lost", Cause: cause})
+	}
+}
+
+// pass says that nothing was decided since the last line.
+func (w *writer) pass() {
+	if w.passed > w.covered {
+		w.write(w.passed, line{From: w.covered + 1, Index: w.passed, Decision: "none"})
+	}
+}
+
+func (w *writer) write(index uint64, lines ...line) {
+	w.covered, w.passed = index, 0
+	if !w.out.add(index, lines) {
+		w.failed()
+	}
+}
+
+func (w *writer) flush() {
+	if !w.out.flush() {
+		w.failed()
+	}
+}
+
+// failed goes back to what the file holds for certain; the next line that works is preceded by a "lost" one.
+func (w *writer) failed() {
+	w.config.Dropped()
+	w.covered, w.passed = w.out.last, 0
+}
+
+func (w *writer) finish() {
+	w.pass()
+	w.flush()
+	w.out.close()
+}

@@ -1,0 +1,142 @@
+package audit
+
+import (
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// line is one line of the audit log. It holds no lease id, no ticket and no payload.
+type line struct {
+	Time      time.Time      `json:"time"` // of this node's wall clock, for people
+	Node      string         `json:"node"`
+	From      uint64         `json:"from"`
+	Index     uint64         `json:"index"`
+	Term      uint64         `json:"term,omitempty"`
+	LeaseTime lock.LeaseTime `json:"lease_time,omitempty"`
+	More      bool           `json:"more,omitempty"` // another line of the same index follows
+
+	Decision string `json:"decision"`
+	Cause    string `json:"cause,omitempty"` // why it ended, or was refused
+	Command  string `json:"command,omitempty"`
+
+	Resource string      `json:"resource,omitempty"`
+	Lease    string      `json:"lease,omitempty"` // hashed
+	Token    lease.Token `json:"token,omitempty"`
+	Mode     string      `json:"mode,omitempty"`
+	Identity string      `json:"identity,omitempty"`
+	Client   string      `json:"client,omitempty"`
+	Request  string      `json:"request,omitempty"`
+	Leader   string      `json:"leader,omitempty"`
+	Key      string      `json:"key,omitempty"`
+}
+
+// linesOf lists what an entry decided: first what its commands were answered, as far as that is no event, then its
+// events, each in order.
+func linesOf(a *group.Applied, config Config) []line {
+	var lines []line
+	for i, result := range a.Results {
+		if l, ok := fromResult(a.Commands[i], result, config.Renewals); ok {
+			lines = append(lines, l)
+		}
+	}
+	for _, event := range a.Events {
+		lines = append(lines, fromEvent(event))
+	}
+	now := time.Now().UTC()
+	for i := range lines {
+		lines[i].Time, lines[i].Node = now, config.Node
+		lines[i].Index, lines[i].Term, lines[i].LeaseTime = a.Index, a.Term, a.Now
+	}
+	return lines
+}
+
+func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool) {
+	switch r := result.(type) {
+	case lock.Waiting:
+		l := fromCommand(cmd)
+		l.Decision = "queued"
+		return l, true
+	case lock.Refused:
+		l := fromCommand(cmd)
+		l.Decision, l.Cause = "refused", r.Reason.String()
+		return l, true
+	case lock.Cancelled:
+		l := fromCommand(cmd)
+		l.Decision = "cancelled"
+		return l, r.Was == lock.RequestUnknown // the rest shows as events
+	case lock.Renewed:
+		l := fromGrant(r.Grant)
+		l.Decision = "renewed"
+		return l, renewals
+	case lock.Granted, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
+	}
+	return line{}, false
+}
+
+func fromCommand(cmd lock.Command) line {
+	switch c := cmd.(type) {
+	case lock.Acquire:
+		return line{
+			Command: "acquire", Resource: string(c.Resource), Mode: c.Mode.String(),
+			Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request),
+		}
+	case lock.Renew:
+		return line{Command: "renew", Identity: string(c.Identity), Lease: c.Lease.Hash().String()}
+	case lock.Release:
+		return line{Command: "release", Identity: string(c.Identity), Lease: c.Lease.Hash().String()}
+	case lock.Cancel:
+		return line{Command: "cancel", Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request)}
+	case lock.Detach:
+		return line{Command: "detach", Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request)}
+	case lock.Break:
+		return line{Command: "break", Identity: string(c.Identity), Resource: string(c.Resource)}
+	case lock.Init:
+		return line{Command: "init"}
+	case lock.NewLeader:
+		return line{Command: "new_leader", Leader: c.Node}
+	case lock.PutKey:
+		return line{Command: "put_key", Leader: c.Node, Key: c.KeyID}
+	case lock.Tick:
+		return line{Command: "tick"}
+	}
+	return line{}
+}
+
+func fromEvent(event lock.Event) line {
+	switch e := event.(type) {
+	case lock.LeaseGranted:
+		l := fromGrant(e.Grant)
+		l.Decision = "granted"
+		if e.Late {
+			l.Cause = "waited"
+		}
+		return l
+	case lock.LeaseEnded:
+		return line{
+			Decision: "ended", Cause: e.Cause.String(), Resource: string(e.Resource), Lease: e.Hash.String(),
+			Token: e.Token, Mode: e.Mode.String(), Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
+		}
+	case lock.WaitEnded:
+		return line{
+			Decision: "wait_ended", Cause: e.Cause.String(), Resource: string(e.Resource),
+			Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
+		}
+	case lock.ResourceBroken:
+		return line{Decision: "broken", Resource: string(e.Resource), Token: e.Token, Identity: string(e.By)}
+	case lock.KeyAdded:
+		return line{Decision: "key_added", Leader: e.Node, Key: e.KeyID}
+	case lock.LeaderStarted:
+		return line{Decision: "leader_started", Leader: e.Node}
+	}
+	return line{Decision: "unknown"}
+}
+
+func fromGrant(g lock.Grant) line {
+	return line{
+		Resource: string(g.Resource), Lease: g.Lease.Hash().String(), Token: g.Token, Mode: g.Mode.String(),
+		Identity: string(g.Identity), Client: string(g.Client), Request: string(g.Request),
+	}
+}

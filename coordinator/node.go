@@ -1,0 +1,226 @@
+package coordinator
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/lychgate/lychgate/coordinator/internal/api"
+	"github.com/lychgate/lychgate/coordinator/internal/audit"
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/ticket"
+)
+
+// Deps is what a Node may be given. The zero value of each field is replaced.
+type Deps struct {
+	Logger *slog.Logger // discards
+	// Registry gets the node's metrics, and is served at /metrics. Each node needs one of its own.
+	Registry *prometheus.Registry
+	// GRPC and HTTP are listened on instead of the configured addresses. The node closes them.
+	GRPC, HTTP net.Listener
+}
+
+// Node is one coordinator. Several may live in one process.
+type Node struct {
+	config  Config
+	deps    Deps
+	started atomic.Bool
+	ready   chan struct{}
+	grpc    atomic.Pointer[string]
+	http    atomic.Pointer[string]
+}
+
+// New checks the configuration and does no I/O.
+func New(config Config, deps Deps) (*Node, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	config = config.resolved()
+	if err := config.lock().Validate(); err != nil {
+		return nil, fmt.Errorf("lease: %w", err)
+	}
+	if deps.Logger == nil {
+		deps.Logger = slog.New(slog.DiscardHandler)
+	}
+	deps.Logger = deps.Logger.With("node", config.Node)
+	if deps.Registry == nil {
+		deps.Registry = prometheus.NewRegistry()
+		deps.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	}
+	return &Node{config: config, deps: deps, ready: make(chan struct{})}, nil
+}
+
+// Ready is closed once the node can serve calls: it knows a leader and the cluster.
+func (n *Node) Ready() <-chan struct{} { return n.ready }
+
+// GRPCAddr is where the node serves gRPC: the configured address, and the bound one once Run listens.
+func (n *Node) GRPCAddr() string { return bound(&n.grpc, n.config.Listen.GRPC) }
+
+// HTTPAddr is the same for HTTP.
+func (n *Node) HTTPAddr() string { return bound(&n.http, n.config.Listen.HTTP) }
+
+// PeerAddr is where the node listens for other coordinators, as configured.
+func (n *Node) PeerAddr() string { return n.config.Listen.Peer }
+
+func bound(address *atomic.Pointer[string], configured string) string {
+	if a := address.Load(); a != nil {
+		return *a
+	}
+	return configured
+}
+
+// Run serves until ctx is done, and then stops in order: calls in progress are ended with an answer, leadership is
+// handed over, the audit log is written out. It returns nil after such a stop, and otherwise why the node could not
+// start or go on. It may be called once.
+func (n *Node) Run(ctx context.Context) error {
+	if n.started.Swap(true) {
+		return errors.New("coordinator: Run was called before")
+	}
+	parts, err := n.open()
+	if err != nil {
+		return fmt.Errorf("coordinator %s: %w", n.config.Node, err)
+	}
+	if err := runParts(ctx, parts); err != nil {
+		return fmt.Errorf("coordinator %s: %w", n.config.Node, err)
+	}
+	return nil
+}
+
+// open makes everything that a node consists of. What it returns runs in the order of starting, which is the reverse
+// of the order of stopping.
+func (n *Node) open() ([]part, error) {
+	if err := os.MkdirAll(n.config.Dir, 0o700); err != nil {
+		return nil, err
+	}
+	key, err := ticket.LoadOrCreateKey(n.config.Dir)
+	if err != nil {
+		return nil, err
+	}
+	signer, err := ticket.NewSigner(key)
+	if err != nil {
+		return nil, err
+	}
+	metrics := api.NewMetrics(n.deps.Registry)
+	record, err := n.newAudit(metrics)
+	if err != nil {
+		return nil, err
+	}
+	g, err := group.New(n.groupConfig(signer, metrics, record))
+	if err != nil {
+		return nil, err
+	}
+	server, err := api.New(n.apiConfig(signer, metrics), g)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := n.openPorts(server)
+	if err != nil {
+		return nil, err
+	}
+	var parts []part
+	if record != nil {
+		parts = append(parts, part{"audit", record.Run})
+	}
+	parts = append(parts,
+		part{"group", g.Run},
+		part{"api", func(ctx context.Context) error { server.Run(ctx); return nil }},
+		part{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }})
+	parts = append(parts, ports...)
+	return append(parts, part{"calls", func(ctx context.Context) error {
+		<-ctx.Done()
+		server.Stop()
+		return nil
+	}}), nil
+}
+
+func (n *Node) awaitReady(ctx context.Context, server *api.Server) error {
+	select {
+	case <-server.FirstReady():
+		n.deps.Logger.Info("ready", "grpc", n.GRPCAddr(), "http", n.HTTPAddr())
+		close(n.ready)
+		<-ctx.Done()
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+func (n *Node) newAudit(metrics *api.Metrics) (*audit.Log, error) {
+	path := n.config.auditFile()
+	if path == "" {
+		return nil, nil //nolint:nilnil // there is none
+	}
+	return audit.New(audit.Config{
+		Path: path, MaxBytes: n.config.Audit.MaxBytes, Keep: n.config.Audit.Keep,
+		Node: n.config.Node, Renewals: n.config.Audit.Renewals,
+		Dropped: metrics.AuditDropped, Logger: n.deps.Logger,
+	})
+}
+
+func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *audit.Log) group.Config {
+	config := group.Config{
+		Node:    n.config.Node,
+		Dir:     n.config.Dir,
+		Listen:  n.config.Listen.Peer,
+		Cluster: "lg-" + strings.ToLower(rand.Text()[:16]),
+		Lock:    n.config.lock(),
+		Key:     lock.PutKey{Node: n.config.Node, KeyID: signer.Key().ID, Public: signer.Key().Public},
+		Timing: group.Timing{
+			Heartbeat:   n.config.Timing.Heartbeat,
+			Election:    n.config.Timing.Election,
+			LeaderLease: n.config.Timing.Lease,
+			Commit:      n.config.Timing.Commit,
+			Tick:        min(200*time.Millisecond, n.config.Lease.MinTTL/8),
+		},
+		OnApply:  metrics.Applied,
+		Observer: metrics,
+		Logger:   n.deps.Logger,
+	}
+	for _, m := range n.config.Members {
+		config.Members = append(config.Members, group.Member{ID: m.ID, Peer: m.Peer})
+	}
+	if record != nil {
+		config.OnRestore = record.Restored
+		config.OnApply = func(a group.Applied) {
+			metrics.Applied(a)
+			record.Applied(a)
+		}
+	}
+	return config
+}
+
+func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config {
+	config := api.Config{
+		Node:     n.config.Node,
+		Patience: n.config.Timing.Call,
+		Budget:   3 * n.config.Timing.Call,
+		MaxCalls: n.config.Limits.Calls,
+		Signer:   signer,
+		Metrics:  metrics,
+		Logger:   n.deps.Logger,
+	}
+	for _, m := range n.config.Members {
+		config.Members = append(config.Members, api.Member{ID: m.ID, Peer: m.Peer, GRPC: m.GRPC, HTTP: m.HTTP})
+	}
+	return config
+}
+
+// lock is the cluster's policy in the terms of the state machine.
+func (c Config) lock() lock.Config {
+	l := c.Lease
+	return lock.Config{
+		DefaultTTL: l.DefaultTTL, MinTTL: l.MinTTL, MaxTTL: l.MaxTTL, MaxWait: l.MaxWait,
+		RetryWindow: l.RetryWindow, Grace: l.Grace, ClaimWindow: l.ClaimWindow, HeadStart: l.HeadStart,
+		MaxWaiters: l.MaxWaiters, MaxRequests: l.MaxRequests, MaxExpiries: l.MaxExpiries,
+	}
+}
