@@ -38,7 +38,7 @@ func newNetwork() *network {
 func (n *network) attach(address raft.ServerAddress) *wire {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	_, own := raft.NewInmemTransportWithTimeout(address, time.Second)
+	_, own := raft.NewInmemTransportWithTimeout(address, 400*time.Millisecond)
 	n.nodes[address] = own
 	for other, transport := range n.nodes {
 		own.Connect(other, transport)

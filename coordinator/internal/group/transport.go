@@ -22,15 +22,15 @@ type peerAddr string
 func (peerAddr) Network() string  { return "tcp" }
 func (a peerAddr) String() string { return string(a) }
 
-// streams carries the library's messages over TCP. It knows every connection that it accepted, because the
-// library's transport leaves them open when it is closed.
+// streams carries the library's messages over TCP. It knows every open connection, because the library's
+// transport leaves them open when it is closed, and its calls in progress would wait for their timeout.
 type streams struct {
 	net.Listener
 	advertised peerAddr
 
-	mu       sync.Mutex
-	accepted map[net.Conn]struct{}
-	closed   bool
+	mu     sync.Mutex
+	open   map[net.Conn]struct{}
+	closed bool
 }
 
 // Addr is the address that the others know this node by.
@@ -38,12 +38,16 @@ func (s *streams) Addr() net.Addr { return s.advertised }
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return net.DialTimeout("tcp", string(address), timeout)
+	return s.keep(net.DialTimeout("tcp", string(address), timeout))
 }
 
 // Accept implements net.Listener.
 func (s *streams) Accept() (net.Conn, error) {
-	conn, err := s.Listener.Accept()
+	return s.keep(s.Listener.Accept())
+}
+
+// keep remembers a new connection until it is closed.
+func (s *streams) keep(conn net.Conn, err error) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
@@ -52,11 +56,11 @@ func (s *streams) Accept() (net.Conn, error) {
 	if s.closed {
 		return nil, errors.Join(net.ErrClosed, conn.Close())
 	}
-	s.accepted[conn] = struct{}{}
-	return &accepted{Conn: conn, streams: s}, nil
+	s.open[conn] = struct{}{}
+	return &kept{Conn: conn, streams: s}, nil
 }
 
-// Close stops listening and ends what was accepted.
+// Close stops listening and ends all connections.
 func (s *streams) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -65,22 +69,26 @@ func (s *streams) Close() error {
 	}
 	s.closed = true
 	errs := []error{s.Listener.Close()}
-	for conn := range s.accepted {
+	for conn := range s.open {
 		errs = append(errs, conn.Close())
 	}
+	clear(s.open)
 	return errors.Join(errs...)
 }
 
-type accepted struct {
+type kept struct {
 	net.Conn
 	streams *streams
 }
 
-func (a *accepted) Close() error {
-	a.streams.mu.Lock()
-	delete(a.streams.accepted, a.Conn)
-	a.streams.mu.Unlock()
-	return a.Conn.Close()
+func (k *kept) Close() error {
+	k.streams.mu.Lock()
+	defer k.streams.mu.Unlock()
+	if _, ok := k.streams.open[k.Conn]; !ok {
+		return nil // ended by streams.Close, or closed twice
+	}
+	delete(k.streams.open, k.Conn)
+	return k.Conn.Close()
 }
 
 // directory finds a member's address in the configuration of this start rather than in the log, so that a
@@ -109,7 +117,7 @@ func listen(address, advertised string, members []Member, timeout time.Duration,
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		ServerAddressProvider: known,
 		Logger:                logger,
-		Stream:                &streams{Listener: listener, advertised: peerAddr(advertised), accepted: make(map[net.Conn]struct{})},
+		Stream:                &streams{Listener: listener, advertised: peerAddr(advertised), open: make(map[net.Conn]struct{})},
 		MaxPool:               pooledConns,
 		MaxRPCsInFlight:       rpcInFlight,
 		Timeout:               timeout,
