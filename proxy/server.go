@@ -205,6 +205,8 @@ func (s *Server) serveAdmin(ctx context.Context) error {
 	if err := web.Shutdown(stop); err != nil {
 		_ = web.Close() // what is left is a client that does not read
 	}
-	<-done
+	if err := <-done; !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("admin: %w", err)
+	}
 	return nil
 }

@@ -3,7 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -79,7 +79,7 @@ func readTour(r io.Reader) (map[string]string, error) {
 			return vars, nil
 		}
 	}
-	return nil, fmt.Errorf("ended before the line \"ready\": %v", lines.Err())
+	return nil, errors.Join(errors.New("ended before the line \"ready\""), lines.Err())
 }
 
 func readEndpoints(r io.Reader) (map[string]string, error) {

@@ -160,6 +160,7 @@ func kindName(t reflect.Type) string {
 		return "a list"
 	case reflect.Struct, reflect.Map:
 		return "keys with values"
+	default:
+		return "one value"
 	}
-	return "one value"
 }

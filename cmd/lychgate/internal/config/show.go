@@ -48,7 +48,12 @@ func nodeOf(v reflect.Value, key string) *yaml.Node {
 			n.Content = append(n.Content, nodeOf(v.Index(i), key))
 		}
 		return n
+	default:
+		return scalarNode(v)
 	}
+}
+
+func scalarNode(v reflect.Value) *yaml.Node {
 	n := new(yaml.Node)
 	if err := n.Encode(v.Interface()); err != nil {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: fmt.Sprint(v.Interface())}

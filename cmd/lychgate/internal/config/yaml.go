@@ -108,6 +108,7 @@ func nodeName(n *yaml.Node) string {
 		return "a list"
 	case yaml.MappingNode:
 		return "keys with values"
+	default:
+		return fmt.Sprintf("%q", n.Value)
 	}
-	return fmt.Sprintf("%q", n.Value)
 }
