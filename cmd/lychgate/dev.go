@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"path/filepath"
 
@@ -31,11 +32,15 @@ lychgate_proxy and app and the database app are made in it.`,
   lychgate dev --port-base 0 --json      # free ports, for scripts`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			logger, err := newLogger(cmd.ErrOrStderr(), logLevel, "text")
-			if err != nil {
-				return usageError("--log-level: %w", err)
+			var level slog.LevelVar
+			if err := setLevel(&level, logLevel); err != nil {
+				return usageError("--log-level %w", err)
 			}
-			c.Logger = logger
+			c.Logger = slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), &slog.HandlerOptions{Level: &level}))
+			c.Stopping = func() { // nodes that miss each other then are nothing to look at
+				level.Set(slog.LevelError)
+				fmt.Fprintln(cmd.ErrOrStderr(), "stopping")
+			}
 			return dev.Run(cmd.Context(), c, func(e dev.Endpoints) error {
 				return printEndpoints(cmd.OutOrStdout(), e, asJSON)
 			})

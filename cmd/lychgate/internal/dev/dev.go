@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/lychgate/lychgate/coordinator"
 	"github.com/lychgate/lychgate/proxy"
 	"github.com/lychgate/lychgate/sql/pgserver"
@@ -24,6 +26,7 @@ type Config struct {
 	PostgresPort int    // of the throw-away server; 0: a free one
 	Ports        Ports
 	Logger       *slog.Logger
+	Stopping     func()    // called once, when the stop begins; may be nil
 	PostgresLog  io.Writer // the throw-away server's log; nil: dropped
 }
 
@@ -47,7 +50,12 @@ func Run(ctx context.Context, c Config, ready func(Endpoints) error) (err error)
 	}
 	defer func() { err = errors.Join(err, remove()) }()
 	r := &runner{config: c, dir: dir, ports: ports, stack: newStack(ctx)}
-	defer func() { err = errors.Join(err, r.stack.stop()) }()
+	defer func() {
+		if c.Stopping != nil {
+			c.Stopping()
+		}
+		err = errors.Join(err, r.stack.stop())
+	}()
 	e, err := r.start()
 	if err == nil {
 		err = ready(e)
@@ -90,13 +98,13 @@ func (r *runner) start() (Endpoints, error) {
 	defer cancel()
 	db, err := r.startDatabase(ctx)
 	if err != nil {
-		return Endpoints{}, fmt.Errorf("database: %w", err)
+		return Endpoints{}, inPart("database", err)
 	}
 	if err := r.startNodes(); err != nil {
 		return Endpoints{}, err
 	}
 	if err := r.startProxy(ctx, db); err != nil {
-		return Endpoints{}, fmt.Errorf("proxy: %w", err)
+		return Endpoints{}, inPart("proxy", err)
 	}
 	e := Endpoints{
 		Proxy: r.ports.proxy, Admin: "http://" + r.ports.admin, Dir: r.dir,
@@ -121,7 +129,7 @@ func (r *runner) startDatabase(ctx context.Context) (database, error) {
 		}
 		r.stack.run("PostgreSQL", func(ctx context.Context) error {
 			<-ctx.Done()
-			return server.Stop()
+			return inPart("PostgreSQL", server.Stop())
 		})
 		dsn = server.DSN("postgres", "postgres")
 	}
@@ -134,16 +142,16 @@ func (r *runner) startNodes() error {
 		members = append(members, coordinator.Member{ID: nodeName(i), Peer: n.peer, GRPC: n.grpc, HTTP: n.http})
 	}
 	var nodes []*coordinator.Node
-	for i := range members {
+	for _, m := range members {
 		c := coordinator.DefaultConfig()
-		c.Node, c.Dir, c.Members = nodeName(i), filepath.Join(r.dir, nodeName(i)), members
-		node, err := coordinator.New(c, coordinator.Deps{Logger: r.config.Logger.With("node", c.Node)})
+		c.Node, c.Dir, c.Members = m.ID, filepath.Join(r.dir, m.ID), members
+		node, err := coordinator.New(c, coordinator.Deps{Logger: r.config.Logger})
 		if err != nil {
-			return fmt.Errorf("coordinator %s: %w", c.Node, err)
+			return err
 		}
-		r.stack.run("coordinator "+c.Node, node.Run)
 		nodes = append(nodes, node)
 	}
+	r.stack.run("the coordinator", func(ctx context.Context) error { return runAll(ctx, nodes) })
 	for _, node := range nodes {
 		if err := r.stack.await(node.Ready()); err != nil {
 			return err
@@ -153,6 +161,15 @@ func (r *runner) startNodes() error {
 }
 
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
+
+// runAll runs the nodes and stops them together: there is nobody left to hand leadership to.
+func runAll(ctx context.Context, nodes []*coordinator.Node) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, node := range nodes {
+		group.Go(func() error { return node.Run(ctx) })
+	}
+	return group.Wait()
+}
 
 func (r *runner) startProxy(ctx context.Context, db database) error {
 	c := proxy.DefaultConfig()
@@ -166,7 +183,7 @@ func (r *runner) startProxy(ctx context.Context, db database) error {
 	if err != nil {
 		return err
 	}
-	r.stack.run("proxy", server.Run)
+	r.stack.run("proxy", func(ctx context.Context) error { return inPart("proxy", server.Run(ctx)) })
 	if err := r.stack.await(server.Bound()); err != nil {
 		return err
 	}
@@ -188,4 +205,11 @@ func untilEmpty(ctx context.Context, problems func() []string) error {
 		case <-tick.C:
 		}
 	}
+}
+
+func inPart(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s: %w", name, err)
 }

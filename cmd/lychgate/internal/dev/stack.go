@@ -26,7 +26,7 @@ func newStack(ctx context.Context) *stack {
 	return s
 }
 
-// run starts a service that blocks until its context is done.
+// run starts a service that blocks until its context is done. Its errors say themselves where they come from.
 func (s *stack) run(name string, serve func(context.Context) error) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(s.ctx))
 	svc := service{stop: stop, done: make(chan struct{}), err: new(error)}
@@ -34,9 +34,6 @@ func (s *stack) run(name string, serve func(context.Context) error) {
 	go func() {
 		defer close(svc.done)
 		err := serve(ctx)
-		if err != nil {
-			err = fmt.Errorf("%s: %w", name, err)
-		}
 		if ctx.Err() == nil { // nobody asked it to end; reported here, so not by stop
 			if err == nil {
 				err = fmt.Errorf("%s has ended by itself", name)
