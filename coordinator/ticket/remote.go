@@ -36,6 +36,7 @@ type Remote struct {
 	mu        sync.Mutex
 	document  Document // Ring is nil before the first fetch that worked
 	version   uint64   // counts the changes of document.Ring
+	begun     uint64   // counts the fetches
 	lastBegin time.Time
 	lastError error
 	running   chan struct{} // closed when the running fetch ends; nil if none runs
@@ -151,9 +152,11 @@ func (r *Remote) ring() (*KeyRing, uint64) {
 
 // await returns when a fetch that began after the call has ended, with that fetch's error.
 func (r *Remote) await(ctx context.Context, keyID string) error {
-	asked := time.Now()
+	r.mu.Lock()
+	earlier := r.begun
+	r.mu.Unlock()
 	for {
-		done, pause := r.join(asked, keyID)
+		done, pause := r.join(earlier, keyID)
 		var timer <-chan time.Time
 		switch {
 		case done == nil && pause == 0:
@@ -174,15 +177,15 @@ func (r *Remote) await(ctx context.Context, keyID string) error {
 	}
 }
 
-// join decides what a caller who asked at a certain time does next: wait for a running fetch (done), wait for
-// the next one to be allowed (pause), or neither, since a fetch that began after asked has ended.
-func (r *Remote) join(asked time.Time, keyID string) (done <-chan struct{}, pause time.Duration) {
+// join decides what a caller does next who asked when so many fetches had begun: wait for a running fetch (done),
+// wait for the next one to be allowed (pause), or neither, since a later fetch has ended.
+func (r *Remote) join(earlier uint64, keyID string) (done <-chan struct{}, pause time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.running != nil {
 		return r.running, 0
 	}
-	if r.lastBegin.After(asked) {
+	if r.begun > earlier {
 		return nil, 0
 	}
 	if wait := r.config.MinInterval - time.Since(r.lastBegin); !r.lastBegin.IsZero() && wait > 0 {
@@ -195,11 +198,12 @@ func (r *Remote) join(asked time.Time, keyID string) (done <-chan struct{}, paus
 // begin starts a fetch. The caller holds r.mu and has seen that none runs. The goroutine ends within
 // FetchTimeout, or when Close is called, which waits for it.
 func (r *Remote) begin(keyID string) {
+	r.lastBegin = time.Now()
+	r.begun++
 	if r.closed.Err() != nil {
-		r.lastBegin, r.lastError = time.Now(), errClosed
+		r.lastError = errClosed
 		return
 	}
-	r.lastBegin = time.Now()
 	done := make(chan struct{})
 	r.running = done
 	go func() {
