@@ -163,7 +163,7 @@ func (c *Client) ask(ctx context.Context, resource string, o options, wait time.
 		l.end(err)
 	}
 	if q.maybe {
-		c.work.Go(func() { c.cancel(q) }) // within a call, so Close still waits for it
+		c.abandon(q)
 	} else {
 		c.numbers.end(q.number)
 	}
@@ -215,6 +215,9 @@ func (c *Client) pose(ctx context.Context, q *question, resource string, o optio
 	if q.msg != nil {
 		return nil
 	}
+	if err := c.abandoned.none(ctx, resource); err != nil {
+		return &Error{Op: "acquire", Resource: resource, Applied: lockpb.Applied_NO, Code: codes.Canceled, Err: err}
+	}
 	asOf, err := c.leaseTime(ctx)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
@@ -265,24 +268,6 @@ func (c *Client) hold(l *Lease) error {
 	defer l.mu.Unlock()
 	l.plan()
 	return nil
-}
-
-// cancel ends an abandoned request at the coordinator, whatever has become of it, and gives up after
-// Config.CancelTimeout: then a waiter leaves the queue because its caller is gone, and a lease runs out.
-func (c *Client) cancel(q *question) {
-	defer c.numbers.end(q.number)
-	ctx, cancel := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
-	defer cancel()
-	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf()}
-	err := repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
-		_, err := c.locks.Cancel(attempt, req)
-		return err
-	})
-	if err != nil {
-		c.log.Warn("abandoned acquire not cancelled", "resource", q.msg.GetResource(), "err", err)
-	}
 }
 
 // ttlField is a TTL as the API has it; 0 is left out.

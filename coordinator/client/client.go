@@ -19,9 +19,10 @@ type Client struct {
 	locks   lockpb.LocksClient
 	cluster lockpb.ClusterClient
 
-	numbers numbers
-	asOf    asOf
-	agenda  agenda
+	numbers   numbers
+	asOf      asOf
+	agenda    agenda
+	abandoned abandoned
 
 	root  context.Context // ends with Close
 	stop  context.CancelCauseFunc

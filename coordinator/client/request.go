@@ -76,7 +76,7 @@ func (a *asOf) learn(value int64, now time.Duration) {
 func (a *asOf) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	*a = asOf{}
+	a.value, a.known = 0, false
 }
 
 func (a *asOf) fresh(now time.Duration) (int64, bool) {

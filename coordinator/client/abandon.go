@@ -1,0 +1,77 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// abandoned are the requests that are being cancelled, by resource. A new request for the same resource waits
+// for them, because the coordinator would refuse it: this client may still hold or await the lock.
+type abandoned struct {
+	mu      sync.Mutex
+	pending map[string][]chan struct{}
+}
+
+func (a *abandoned) add(resource string) (done func()) {
+	ch := make(chan struct{})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.pending == nil {
+		a.pending = make(map[string][]chan struct{})
+	}
+	a.pending[resource] = append(a.pending[resource], ch)
+	return func() {
+		close(ch)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		rest := slices.DeleteFunc(a.pending[resource], func(c chan struct{}) bool { return c == ch })
+		if a.pending[resource] = rest; len(rest) == 0 {
+			delete(a.pending, resource)
+		}
+	}
+}
+
+// none blocks until no request for the resource is being cancelled, or ctx ends.
+func (a *abandoned) none(ctx context.Context, resource string) error {
+	a.mu.Lock()
+	pending := slices.Clone(a.pending[resource])
+	a.mu.Unlock()
+	for _, ch := range pending {
+		select {
+		case <-ch:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return nil
+}
+
+// abandon cancels a request in the background. The caller is within a call of the client, so Close waits.
+func (c *Client) abandon(q *question) {
+	done := c.abandoned.add(q.msg.GetResource())
+	c.work.Go(func() {
+		defer done()
+		c.cancel(q)
+	})
+}
+
+// cancel ends an abandoned request at the coordinator, whatever has become of it, and gives up after
+// Config.CancelTimeout: then a waiter leaves the queue because its caller is gone, and a lease runs out.
+func (c *Client) cancel(q *question) {
+	defer c.numbers.end(q.number)
+	ctx, cancel := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
+	defer cancel()
+	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf()}
+	err := repeat(ctx, func(ctx context.Context) error {
+		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer cancel()
+		_, err := c.locks.Cancel(attempt, req)
+		return err
+	})
+	if err != nil {
+		c.log.Warn("abandoned acquire not cancelled", "resource", q.msg.GetResource(), "err", err)
+	}
+}

@@ -1,0 +1,229 @@
+package pgxlease_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgproto3"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/client/pgxlease"
+)
+
+// held is a lease in the test's hands.
+type held struct {
+	mu     sync.Mutex
+	ticket string
+	err    error
+}
+
+func (h *held) Ticket() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.ticket
+}
+
+func (h *held) Err() error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.err
+}
+
+func (h *held) set(ticket string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ticket, h.err = ticket, err
+}
+
+// server accepts every connection and statement, and notes the tickets that it was shown.
+type server struct {
+	listener net.Listener
+	wg       sync.WaitGroup
+
+	mu      sync.Mutex
+	tickets []string
+}
+
+func serve(t *testing.T) *server {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{listener: l}
+	s.wg.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			s.wg.Go(func() { s.talk(conn) })
+		}
+	})
+	t.Cleanup(func() {
+		l.Close()
+		s.wg.Wait()
+	})
+	return s
+}
+
+func (s *server) talk(conn net.Conn) {
+	defer conn.Close()
+	b := pgproto3.NewBackend(conn, conn)
+	startup, err := b.ReceiveStartupMessage()
+	if err != nil {
+		return
+	}
+	if m, ok := startup.(*pgproto3.StartupMessage); ok {
+		s.mu.Lock()
+		s.tickets = append(s.tickets, m.Parameters[pgxlease.Parameter])
+		s.mu.Unlock()
+	}
+	b.Send(&pgproto3.AuthenticationOk{})
+	b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+	for b.Flush() == nil {
+		m, err := b.Receive()
+		if err != nil {
+			return
+		}
+		if _, ok := m.(*pgproto3.Query); ok {
+			b.Send(&pgproto3.CommandComplete{CommandTag: []byte("SELECT 0")})
+			b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
+		}
+	}
+}
+
+func (s *server) shown() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]string(nil), s.tickets...)
+}
+
+func (s *server) url() string {
+	return fmt.Sprintf("postgres://app@%s/app?sslmode=disable&default_query_exec_mode=simple_protocol", s.listener.Addr())
+}
+
+func TestPoolShowsTheFreshTicket(t *testing.T) {
+	s, l := serve(t), &held{ticket: "one"}
+	cfg, err := pgxpool.ParseConfig(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var connects, prepares int
+	cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error { connects++; return nil }
+	cfg.PrepareConn = func(context.Context, *pgx.Conn) (bool, error) { prepares++; return true, nil }
+	cfg.MaxConns = 1
+	pgxlease.ConfigurePool(l, cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "select"); err != nil {
+		t.Fatal(err)
+	}
+	l.set("two", nil)
+	pool.Reset()
+	if _, err := pool.Exec(t.Context(), "select"); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(s.shown()); got != "[one two]" {
+		t.Errorf("shown %s, want [one two]", got)
+	}
+	if connects != 2 || prepares != 2 {
+		t.Errorf("the pool's own hooks ran %d and %d times, want 2 and 2", connects, prepares)
+	}
+	// An idle connection is not handed out any more, and no other is opened.
+	l.set("", client.ErrLost)
+	if _, err := pool.Exec(t.Context(), "select"); !errors.Is(err, client.ErrLost) {
+		t.Errorf("after the loss: got %v, want ErrLost", err)
+	}
+	if n := len(s.shown()); n != 2 {
+		t.Errorf("%d connections were opened, want 2", n)
+	}
+}
+
+func TestPoolKeepsAnOldHook(t *testing.T) {
+	s, l := serve(t), &held{ticket: "one"}
+	cfg, err := pgxpool.ParseConfig(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	called := false
+	cfg.BeforeAcquire = func(context.Context, *pgx.Conn) bool { called = true; return true } //nolint:staticcheck // the subject
+	pgxlease.ConfigurePool(l, cfg)
+	pool, err := pgxpool.NewWithConfig(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	if _, err := pool.Exec(t.Context(), "select"); err != nil || !called {
+		t.Errorf("got %v, hook called: %v", err, called)
+	}
+}
+
+func TestDatabaseSQL(t *testing.T) {
+	s, l := serve(t), &held{ticket: "one"}
+	cfg, err := pgx.ParseConfig(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	db := pgxlease.OpenDB(l, cfg)
+	defer db.Close()
+	if _, err := db.ExecContext(t.Context(), "select"); err != nil {
+		t.Fatal(err)
+	}
+	l.set("", client.ErrLost)
+	if _, err := db.ExecContext(t.Context(), "select"); !errors.Is(err, client.ErrLost) {
+		t.Errorf("after the loss: got %v, want ErrLost", err)
+	}
+	if got := fmt.Sprint(s.shown()); got != "[one]" {
+		t.Errorf("shown %s, want [one]", got)
+	}
+}
+
+func TestConfigureOfALostLease(t *testing.T) {
+	cfg, err := pgx.ParseConfig("postgres://app@127.0.0.1:1/app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgxlease.Configure(&held{err: client.ErrReleased}, cfg); !errors.Is(err, client.ErrReleased) {
+		t.Errorf("got %v, want ErrReleased", err)
+	}
+	if _, ok := cfg.RuntimeParams[pgxlease.Parameter]; ok {
+		t.Error("a ticket was set")
+	}
+}
+
+// Work through the proxy under a lock, with a pool whose connections all show the lock's ticket.
+func ExampleConfigurePool() {
+	work := func(ctx context.Context, l *client.Lease) error {
+		cfg, err := pgxpool.ParseConfig("postgres://app@127.0.0.1:7632/app") // the proxy
+		if err != nil {
+			return err
+		}
+		pgxlease.ConfigurePool(l, cfg)
+		pool, err := pgxpool.NewWithConfig(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer pool.Close()
+		_, err = pool.Exec(ctx, "update account set balance = balance - 1 where id = 7")
+		return err // LG001 if somebody newer has come
+	}
+	c, err := client.Dial(client.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	if err := c.Do(context.Background(), "ledger/eu", work); err != nil {
+		log.Print(err)
+	}
+}

@@ -1,0 +1,234 @@
+package client_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/client/clienttest"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// A missing quorum makes a lease uncertain, not lost: nobody else can be granted it either.
+func TestNoQuorumIsNotLoss(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		l := acquire(t, dial(t, s, client.Config{TTL: 30 * time.Second}))
+		token, warning := l.Token(), l.Warning()
+		s.SetAvailable(false)
+		time.Sleep(12 * time.Second)
+		if got := l.State(); got != client.Uncertain {
+			t.Errorf("after a failed renewal: got %v, want uncertain", got)
+		}
+		open(t, "warning 18 s before the deadline", warning)
+		if l.Token() != token || l.Ticket() == "" || l.Err() != nil {
+			t.Errorf("uncertain, but got token %v, error %v", l.Token(), l.Err())
+		}
+		within(t, 12*time.Second+time.Millisecond, "warning a fifth of the TTL before the deadline", warning)
+		open(t, "lease with a sixth of its TTL left", l.Done())
+		s.SetAvailable(true)
+		time.Sleep(2 * time.Second)
+		if got := l.State(); got != client.Held {
+			t.Errorf("after the quorum came back: got %v, want held", got)
+		}
+		open(t, "warning of the new deadline", l.Warning())
+		if left := l.Remaining(); left < 25*time.Second {
+			t.Errorf("got %v left, want nearly 30s", left)
+		}
+	})
+}
+
+// Done must be closed before the server grants the lock to somebody else, however the holder was cut off.
+func TestDoneBeforeTheNextGrant(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		atMost    time.Duration // from done to the next grant
+		intercept func(ctx context.Context, next clienttest.Handler) (any, error)
+	}{
+		{"renewals do not arrive", 21 * time.Millisecond, func(ctx context.Context, _ clienttest.Handler) (any, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}},
+		{"renewals are refused", 21 * time.Millisecond, func(context.Context, clienttest.Handler) (any, error) {
+			return nil, status.Error(codes.Unavailable, "connection reset")
+		}},
+		{"renewals arrive, answers come too late", 15 * time.Second, func(ctx context.Context, next clienttest.Handler) (any, error) {
+			time.Sleep(4 * time.Second)
+			return next(ctx)
+		}},
+		{"nothing but permission denied", 21 * time.Millisecond, func(context.Context, clienttest.Handler) (any, error) {
+			return nil, clienttest.Refuse(lockpb.Reason_PERMISSION_DENIED, lockpb.Applied_NO)
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *clienttest.Server) {
+				l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Second, Addrs: []string{"holder"}}))
+				var lost atomic.Int64
+				go func() {
+					<-l.Done()
+					lost.Store(time.Now().UnixNano())
+				}()
+				var cutOff atomic.Bool
+				s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+					if call.Method == "Renew" && call.Addr == "holder" && cutOff.Load() {
+						return tt.intercept(ctx, next)
+					}
+					return next(ctx)
+				})
+				time.Sleep(25 * time.Second) // renewed some times
+				cutOff.Store(true)
+				acquire(t, dial(t, s, client.Config{Addrs: []string{"waiter"}}))
+				grants := s.Grants()
+				next := grants[len(grants)-1].At.UnixNano()
+				synctest.Wait()
+				if lost.Load() == 0 || lost.Load() >= next {
+					t.Fatalf("done at %d, the next grant at %d", lost.Load(), next)
+				}
+				if ahead := time.Duration(next - lost.Load()); ahead < 20*time.Millisecond || ahead > tt.atMost {
+					t.Errorf("done %v before the next grant", ahead)
+				}
+				if !errors.Is(l.Err(), client.ErrLost) || !errors.Is(l.Err(), client.ErrExpired) {
+					t.Errorf("got %v, want ErrLost and ErrExpired", l.Err())
+				}
+				if l.State() != client.Lost || l.Token() != 0 || l.Ticket() != "" || l.Remaining() != 0 {
+					t.Errorf("got %v with token %v, %v left, want nothing", l.State(), l.Token(), l.Remaining())
+				}
+				if cause := context.Cause(l.Context()); !errors.Is(cause, client.ErrExpired) {
+					t.Errorf("the context's cause is %v, want ErrExpired", cause)
+				}
+				sent := len(s.Calls("Renew"))
+				time.Sleep(time.Minute)
+				for _, call := range s.Calls("Renew")[sent:] {
+					if call.Addr == "holder" {
+						t.Fatal("a renewal after the loss")
+					}
+				}
+			})
+		})
+	}
+}
+
+func TestEndedLeaseIsLostAtOnce(t *testing.T) {
+	for _, reason := range []lockpb.Reason{lockpb.Reason_LEASE_ENDED, lockpb.Reason_NOT_OWNER} {
+		inBubble(t, func(t *testing.T, s *clienttest.Server) {
+			l := acquire(t, dial(t, s, client.Config{TTL: 30 * time.Second}))
+			s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+				if call.Method == "Renew" {
+					return nil, clienttest.Refuse(reason, lockpb.Applied_NO)
+				}
+				return next(ctx)
+			})
+			warning := l.Warning()
+			within(t, 10*time.Second+time.Millisecond, reason.String(), l.Done())
+			within(t, 0, "warning", warning)
+			if err := l.Err(); !errors.Is(err, client.ErrLost) || errors.Is(err, client.ErrExpired) {
+				t.Errorf("%v: got %v, want ErrLost, not ErrExpired", reason, err)
+			}
+		})
+	}
+}
+
+// The deadline counts from the sending of a renewal, whether the time went by before or after the server's stamp.
+func TestDeadlineOfASlowRenewal(t *testing.T) {
+	for _, tt := range []struct {
+		name                 string
+		before, after, early time.Duration
+	}{
+		{"slow there", 400 * time.Millisecond, 0, 440 * time.Millisecond},
+		{"slow back", 0, 400 * time.Millisecond, 40 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, s *clienttest.Server) {
+				s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+					if call.Method != "Renew" {
+						return next(ctx)
+					}
+					time.Sleep(tt.before)
+					answer, err := next(ctx)
+					time.Sleep(tt.after)
+					return answer, err
+				})
+				l := acquire(t, dial(t, s, client.Config{TTL: 30 * time.Second}))
+				time.Sleep(10*time.Second + 500*time.Millisecond)
+				if early := s.Deadline(resource).Sub(l.Deadline()); early != tt.early {
+					t.Errorf("the client holds until %v before the server's deadline, want %v", early, tt.early)
+				}
+			})
+		})
+	}
+}
+
+// Renewals are idempotent: though three of four get no answer, the lease is not lost.
+func TestLostAnswersLoseNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Second}))
+		var renewals atomic.Int32
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			if call.Method != "Renew" {
+				return next(ctx)
+			}
+			switch renewals.Add(1) % 4 {
+			case 0:
+				return nil, status.Error(codes.Unavailable, "question lost")
+			case 1:
+				_, _ = next(ctx)
+				return nil, status.Error(codes.Unavailable, "answer lost")
+			case 2:
+				_, _ = next(ctx)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return next(ctx)
+		})
+		for range 600 {
+			time.Sleep(time.Second)
+			if err := l.Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	})
+}
+
+// One node that stops answering, without closing its connections, costs no lease while another answers.
+func TestDeadNodeLosesNoLease(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		c := dial(t, s, client.Config{TTL: 5 * time.Second, Addrs: []string{"n1", "n2", "n3"}})
+		l := acquire(t, c)
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			if call.Addr != "n3" {
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			return next(ctx)
+		})
+		time.Sleep(time.Minute)
+		if got := l.State(); got != client.Held {
+			t.Errorf("got %v, want held", got)
+		}
+	})
+}
+
+func TestLeasesTakenTogetherAreNotRenewedTogether(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		c := dial(t, s, client.Config{TTL: 30 * time.Second})
+		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
+			if _, err := c.Acquire(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(10*time.Second + time.Millisecond)
+		instants := make(map[time.Time]bool)
+		for _, call := range s.Calls("Renew") {
+			instants[call.At] = true
+		}
+		if len(instants) != 8 {
+			t.Errorf("8 leases were renewed at %d instants, want 8", len(instants))
+		}
+	})
+}
