@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lychgate/lychgate/proxy/gate"
@@ -28,14 +29,26 @@ type Config struct {
 	DialTimeout    time.Duration // of one connect to the server: 10 s
 	DrainTimeout   time.Duration // from a stop to cutting what still runs: 30 s
 	EndTimeout     time.Duration // for telling an ended client why, when it does not read: 2 s
+	StuckCheck     time.Duration // between looks at whether a session whose client does not read has become stale: 2 s
 
 	Logger *slog.Logger // nil: none
 }
 
-// Server serves one listener.
+// maxRefusing bounds the clients that are over the limit and are being told so.
+const maxRefusing = 64
+
+// Server serves one listener. Serve may be called once.
 type Server struct {
 	config Config
 	log    *slog.Logger
+
+	slots      chan struct{}   // one for each session
+	refusing   chan struct{}   // one for each client that is over the limit
+	background sync.WaitGroup  // unbinding and cancel requests of sessions that have ended
+	hard       context.Context // done when even the background has to end
+
+	mu       sync.Mutex
+	sessions map[*session]struct{}
 }
 
 // New checks the configuration and does no I/O.
@@ -51,10 +64,15 @@ func New(config Config) (*Server, error) {
 	setDefault(&config.DialTimeout, 10*time.Second)
 	setDefault(&config.DrainTimeout, 30*time.Second)
 	setDefault(&config.EndTimeout, 2*time.Second)
+	setDefault(&config.StuckCheck, 2*time.Second)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{config: config, log: config.Logger}, nil
+	return &Server{
+		config: config, log: config.Logger,
+		slots: make(chan struct{}, config.MaxConnections), refusing: make(chan struct{}, maxRefusing),
+		sessions: map[*session]struct{}{},
+	}, nil
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -65,10 +83,142 @@ func setDefault[T comparable](field *T, value T) {
 }
 
 // Serve accepts clients until ctx is done, then drains: idle sessions end at once, others when their transaction
-// does, all within DrainTimeout. It closes l and blocks until every session has ended. A stop by ctx is no error.
+// does, all within DrainTimeout. It closes l and blocks until every session has ended and is unbound, as far as
+// that can be had within DrainTimeout. A stop by ctx is no error.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
-	<-ctx.Done()
-	return l.Close()
+	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	s.hard = hard
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	var sessions, watch sync.WaitGroup
+	watch.Go(func() { s.watchStuck(hard) })
+	err := s.accept(ctx, l, &sessions)
+	l.Close()
+
+	cut := time.AfterFunc(s.config.DrainTimeout, func() { s.each((*session).cut); stop() })
+	s.each((*session).drain)
+	sessions.Wait()
+	s.background.Wait()
+	cut.Stop()
+	stop()
+	watch.Wait()
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// accept runs until the listener is closed. Errors that pass, such as no more file descriptors, slow it down.
+func (s *Server) accept(ctx context.Context, l net.Listener, sessions *sync.WaitGroup) error {
+	for pause := time.Duration(0); ; {
+		conn, err := l.Accept()
+		switch {
+		case ctx.Err() != nil:
+			if err == nil {
+				conn.Close()
+			}
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("postgres: accept: %w", err)
+		case err != nil:
+			s.log.Warn("accept", "cause", err.Error())
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			select {
+			case <-time.After(pause):
+			case <-ctx.Done():
+			}
+			continue
+		}
+		pause = 0
+		s.admitConn(ctx, conn, sessions)
+	}
+}
+
+// admitConn gives a client its slot. One that is over the limit is told so if there is room even for that.
+func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.WaitGroup) {
+	setKeepAlive(conn)
+	slots, refusing := s.slots, false
+	select {
+	case s.slots <- struct{}{}:
+	default:
+		refusing, slots = true, s.refusing
+		select {
+		case s.refusing <- struct{}{}:
+		default:
+			conn.Close()
+			return
+		}
+	}
+	one := &session{server: s, client: conn, refusing: refusing, log: s.log.With("client", conn.RemoteAddr().String())}
+	s.mu.Lock()
+	s.sessions[one] = struct{}{}
+	s.mu.Unlock()
+	sessions.Go(func() {
+		defer func() { <-slots }()
+		defer s.forget(one)
+		one.run(ctx)
+	})
+}
+
+func (s *Server) forget(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.sessions, one)
+}
+
+// each calls do for every session.
+func (s *Server) each(do func(*session)) {
+	s.mu.Lock()
+	all := make([]*session, 0, len(s.sessions))
+	for one := range s.sessions {
+		all = append(all, one)
+	}
+	s.mu.Unlock()
+	for _, one := range all {
+		do(one)
+	}
+}
+
+// unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve.
+func (s *Server) unbindLater(member *gate.Session, log *slog.Logger) {
+	s.background.Go(func() {
+		if err := member.Close(s.hard); err != nil {
+			log.Warn("binding left to the next takeover", "cause", err.Error())
+		}
+	})
+}
+
+// watchStuck looks after sessions whose client does not read: they cannot see that their backend was ended. Only
+// the store can tell.
+func (s *Server) watchStuck(ctx context.Context) {
+	ticker := time.NewTicker(s.config.StuckCheck)
+	defer ticker.Stop()
+	seen := map[*session]uint32{}
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now := map[*session]uint32{}
+		s.each(func(one *session) {
+			at, writing := one.writing()
+			if !writing {
+				return
+			}
+			now[one] = at
+			if before, was := seen[one]; was && before == at {
+				one.checkStale(ctx)
+			}
+		})
+		seen = now
+	}
+}
+
+func setKeepAlive(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetKeepAliveConfig(keepAlive) // a dead connection fails on read
+	}
 }
 
 // splitUpstream turns an upstream into what net.Dial takes.

@@ -112,7 +112,7 @@ func decide(r rules, s shown) (Plan, *Refusal) {
 	if len(claims) == 0 {
 		return Plan{Access: r.policy.Without()}, nil
 	}
-	return Plan{Access: Fenced, Claims: newest(claims)}, nil
+	return Plan{Access: Fenced, Claims: Newest(claims)}, nil
 }
 
 func decideUnsigned(r rules, u Unsigned, cluster string) (fencestore.Claim, *Refusal) {
@@ -150,8 +150,8 @@ func tokenOutOfRange(c fencestore.Claim) *Refusal {
 	}
 }
 
-// newest sorts claims and keeps the largest token of each resource: who shows 41 and 42 holds 42.
-func newest(claims []fencestore.Claim) []fencestore.Claim {
+// Newest sorts claims and keeps the largest token of each resource: who shows 41 and 42 holds 42.
+func Newest(claims []fencestore.Claim) []fencestore.Claim {
 	slices.SortStableFunc(claims, func(a, b fencestore.Claim) int {
 		return cmp.Or(cmp.Compare(a.Cluster, b.Cluster), cmp.Compare(a.Resource, b.Resource), cmp.Compare(b.Token, a.Token))
 	})

@@ -20,8 +20,8 @@ type Session struct {
 }
 
 // Session names a connection that the adapter has opened: id as the store itself names it, client for the table.
-// end is called, at most once for each binding, when a binding of this session was ended by this gate; it only
-// signals and returns at once. Nothing is bound yet.
+// end is called when a binding of this session was ended by this gate, perhaps more than once; it only signals and
+// returns at once. The adapter counts what it then tells its client. Nothing is bound yet.
 func (g *Gate) Session(id fencestore.Session, client string, end func(*Refusal)) *Session {
 	return &Session{gate: g, id: id, client: client, end: end, held: map[key]entry{}}
 }
@@ -109,7 +109,7 @@ func (s *Session) awaitGone(ctx context.Context, claim fencestore.Claim) error {
 
 // Explain finds out why the store ended the session: a StaleToken refusal when a floor is now above one of its
 // tokens, nil when the floors do not explain it. Older sessions end before the new floor is visible, so it
-// keeps asking for a bounded time. It blocks. What it returns has been counted.
+// keeps asking for a bounded time. It blocks. The adapter counts what it then tells its client.
 func (s *Session) Explain(ctx context.Context) *Refusal {
 	claims := s.Claims()
 	if len(claims) == 0 {
@@ -121,7 +121,7 @@ func (s *Session) Explain(ctx context.Context) *Refusal {
 		floors, err := s.floors(ctx, claims)
 		if err == nil {
 			if r := explainEnd(claims, floors); r != nil {
-				return s.gate.Refused(r)
+				return r
 			}
 		}
 		if !wait(ctx, pause) {

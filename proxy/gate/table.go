@@ -112,7 +112,7 @@ func (s *Session) Claims() []fencestore.Claim {
 	for _, e := range s.held {
 		claims = append(claims, e.claim)
 	}
-	return newest(claims)
+	return Newest(claims)
 }
 
 // enter puts a claim into the table, in place of what the session had for the same resource, which it returns.

@@ -1,0 +1,131 @@
+package sqltext
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]Statement{
+		"":                  {Kind: Empty},
+		" ;; -- ping":       {Kind: Empty},
+		"/* a /* b */ c */": {Kind: Empty},
+		"/* open":           {Kind: Other},
+		"SELECT 1":          {},
+		"begin":             {Kind: Begin},
+		" BEGIN WORK ; ":    {Kind: Begin},
+		"BEGIN ISOLATION LEVEL REPEATABLE READ, READ WRITE": {Kind: Begin},
+		"start transaction read only":                       {Kind: Begin},
+		"START":                                             {},
+		"BEGIN; SELECT 1":                                   {},
+		"COMMIT":                                            {Kind: End, Findings: Findings{Commits: true}},
+		"end work and no chain;":                            {Kind: End, Findings: Findings{Commits: true}},
+		"ROLLBACK":                                          {Kind: End},
+		"ROLLBACK TO a":                                     {},
+		"COMMIT PREPARED 'x'":                               {Findings: Findings{Commits: true}},
+		"prepare transaction 'x'":                           {Findings: Findings{Commits: true, Prepares: true}},
+		"PREPARE/**/TRANSACTION''":                          {Findings: Findings{Commits: true, Prepares: true}},
+		"prepare x as select 1":                             {},
+		"SELECT 1; /* x */ commit":                          {Findings: Findings{Commits: true}},
+		"SELECT 1; -- x\nEND":                               {Findings: Findings{Commits: true}},
+		"committed":                                         {},
+		"select 'a--'; COMMIT":                              {Findings: Findings{Commits: true}},
+
+		"SET fence.ticket = 'a.b.c'":           {Kind: SetTicket, Value: "a.b.c", Findings: Findings{Mentions: true}},
+		"set LOCAL Fence.Ticket to 'a,b' ;":    {Kind: SetTicket, Local: true, Value: "a,b", Findings: Findings{Mentions: true}},
+		"SET SESSION\tfence.ticket='it''s'":    {Kind: SetTicket, Value: "it's", Findings: Findings{Mentions: true}},
+		"SET fence.ticket TO DEFAULT":          {Kind: ResetTicket, Findings: Findings{Mentions: true}},
+		"SET fence.ticket = ''":                {Kind: ResetTicket, Findings: Findings{Mentions: true}},
+		"RESET fence.ticket":                   {Kind: ResetTicket, Findings: Findings{Mentions: true}},
+		"SHOW fence.ticket;":                   {Kind: ShowTicket, Findings: Findings{Mentions: true}},
+		"SET fence.ticket = 'a'; SELECT 1":     {Findings: Findings{Mentions: true}},
+		"SELECT 1; SET fence.ticket = 'a'":     {Findings: Findings{Mentions: true}},
+		"SELECT set_config('fence.ticket',$1)": {Findings: Findings{Mentions: true}},
+		"SET \"fence\".\"ticket\" = 'a'":       {Findings: Findings{Mentions: true}},
+		"SET fence . ticket = 'a'":             {Findings: Findings{Mentions: true}},
+		"SET fence/*.*/./**/ticket = 'a'":      {Findings: Findings{Mentions: true}},
+		"SET fence --\n.ticket = 'a'":          {Findings: Findings{Mentions: true}},
+		"SET fence.ticket = E'a'":              {Findings: Findings{Mentions: true}},
+		"SET fence.ticket = 'a\\b'":            {Findings: Findings{Mentions: true}},
+		"SET fence.ticket = $$a$$":             {Findings: Findings{Mentions: true}},
+		"SET fence.ticket = 'a":                {Findings: Findings{Mentions: true}},
+		"SET /* x */ fence.ticket = 'a'":       {Findings: Findings{Mentions: true}},
+		"select 'fence' || '.' || 'ticket'":    {Findings: Findings{Mentions: true}},
+		"select 'fence'\n'.ticket'":            {Findings: Findings{Mentions: true}},
+		"fence fence.ticket":                   {Findings: Findings{Mentions: true}},
+		"fence.fence.ticket":                   {Findings: Findings{Mentions: true}},
+		"SELECT fence.tickets":                 {},
+		"SELECT defence.ticket":                {},
+		"SELECT fence/ .ticket":                {},
+		"SELECT fence, ticket":                 {},
+		"SELECT fence.tick et":                 {},
+	} {
+		if got := Parse([]byte(text)); got != want {
+			t.Errorf("%q:\n got %+v\nwant %+v", text, got, want)
+		}
+	}
+}
+
+func TestScannerDoesNotDependOnPieces(t *testing.T) {
+	for _, text := range []string{
+		"SELECT 1; SET fence.ticket = 'a'", "xfence fence /* a /* . */ */ . \"ticket\" x", "SELECT 1; /* ; */ COMMIT ; x",
+		"a; prepare -- x\n transaction 'y'", "fence.ticke fence-.ticket fence--\n.ticket",
+	} {
+		want := Parse([]byte(text)).Findings
+		for i := range text {
+			for j := i; j <= len(text); j++ {
+				var s Scanner
+				for _, piece := range []string{text[:i], text[i:j], text[j:]} {
+					s.Write([]byte(piece))
+				}
+				if got := s.Findings(); got != want {
+					t.Fatalf("%q cut at %d and %d: got %+v, want %+v", text, i, j, got, want)
+				}
+			}
+		}
+	}
+}
+
+func TestRedactedIsWhatItReplaces(t *testing.T) {
+	for _, text := range []string{"SET fence.ticket = 'secret'", "SET LOCAL fence.ticket TO 'secret'"} {
+		s := Parse([]byte(text))
+		again := Parse([]byte(s.Redacted()))
+		if again.Kind != SetTicket || again.Local != s.Local || strings.Contains(s.Redacted(), "secret") {
+			t.Errorf("%q became %q", text, s.Redacted())
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, seed := range []string{"SET fence.ticket = 'a'", "set local \"fence\" . ticket to 'a''b'", "BEGIN; fence/**/.ticket", "COMMIT AND CHAIN", "'fence' || '.ticket'"} {
+		f.Add(seed, 3)
+	}
+	f.Fuzz(func(t *testing.T, text string, cut int) {
+		s := Parse([]byte(text))
+		if cut >= 0 && cut <= len(text) {
+			var scan Scanner
+			scan.Write([]byte(text[:cut]))
+			scan.Write([]byte(text[cut:]))
+			if scan.Findings() != s.Findings {
+				t.Fatalf("cut at %d: %+v, whole: %+v", cut, scan.Findings(), s.Findings)
+			}
+		}
+		if strings.Contains(strings.ToLower(" "+text+" "), " fence.ticket ") && !s.Mentions {
+			t.Fatal("a plain mention was overlooked")
+		}
+		switch s.Kind {
+		case SetTicket, ResetTicket, ShowTicket:
+			if !s.Mentions {
+				t.Fatal("a form of fence.ticket that does not mention it")
+			}
+		case Begin, End, Empty:
+			if s.Mentions {
+				t.Fatal("a mention was taken for something harmless")
+			}
+		case Other:
+		}
+		if s.Kind == SetTicket && (Parse([]byte(s.Redacted())).Kind != SetTicket || len(s.Tickets()) == 0) {
+			t.Fatal("the redacted form is not of the same kind")
+		}
+	})
+}

@@ -1,0 +1,114 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lychgate/lychgate/adapters/postgres/internal/sqltext"
+	"github.com/lychgate/lychgate/adapters/postgres/internal/track"
+	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
+	"github.com/lychgate/lychgate/fencestore"
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// showTicket executes a SET or RESET of fence.ticket: it binds before the statement goes to the server, at a moment
+// at which nothing is outstanding. forward sends the statement without its secret.
+func (r *relay) showTicket(s sqltext.Statement, sent track.Sent, forward func() error) error {
+	claims, err := r.verify(s)
+	if err == nil {
+		err = r.quiesce()
+	}
+	if err == nil && len(claims) > 0 {
+		err = r.joinNow(claims)
+	}
+	var refusal *gate.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		return r.refuseCounted(sent.Kind, nil, refusal)
+	case errors.Is(err, errSkipping):
+		return nil // an earlier message of the batch has failed: the server would not have looked at this one
+	case err != nil:
+		return err
+	}
+	err = r.await(func() bool { return !r.talk.Full() }, func() {
+		r.talk.Send(sent)
+		if s.Kind == sqltext.ResetTicket {
+			r.fences.reset()
+		} else {
+			r.fences.add(claims, s.Local)
+		}
+	})
+	if err != nil {
+		return err
+	}
+	return forward()
+}
+
+// errSkipping means that the server ignores everything up to the next Sync.
+var errSkipping = errors.New("the server skips to the next Sync")
+
+// verify asks for nothing but the ticket itself, so that a bad one is refused wherever it stands.
+func (r *relay) verify(s sqltext.Statement) ([]fencestore.Claim, error) {
+	if s.Kind != sqltext.SetTicket {
+		return nil, nil
+	}
+	plan, err := r.gate.Plan(r.ctx, gate.Shown{Tickets: s.Tickets()})
+	if err != nil {
+		return nil, err
+	}
+	return plan.Claims, nil
+}
+
+// quiesce waits until no reply is outstanding. Where a batch has begun it asks the server to hand over the replies
+// that it holds back; a Flush changes nothing else, where a Sync would commit half of the batch.
+func (r *relay) quiesce() error {
+	flushed := false
+	for {
+		var quiet, skipping, hopeless, flush bool
+		err := r.await(func() bool {
+			quiet, skipping = r.talk.Quiet(), r.talk.Skipping()
+			hopeless = r.talk.Lost() || r.talk.Copying()
+			flush = !flushed && r.talk.NeedsFlush()
+			return quiet || hopeless || flush
+		}, func() {})
+		switch {
+		case err != nil:
+			return err
+		case skipping && quiet:
+			return errSkipping
+		case quiet:
+			return nil
+		case hopeless:
+			return &wire.FrameError{Reason: "fence.ticket while the conversation cannot be followed or a COPY runs"}
+		}
+		flushed = true
+		if err := r.replace('H'); err != nil {
+			return err
+		}
+	}
+}
+
+// joinNow binds the session, which is quiet and stays so: only this goroutine sends to the server.
+func (r *relay) joinNow(claims []fencestore.Claim) error {
+	bindable := false
+	if err := r.await(func() bool { return true }, func() { bindable = r.talk.Bindable() }); err != nil {
+		return err
+	}
+	switch {
+	case r.session.cannotBind != nil:
+		return r.gate.Refused(r.session.cannotBind)
+	case !bindable:
+		return r.gate.Refused(notAllowed("A ticket can be shown between transactions, or as the first statement of one: "+
+			"an older snapshot would read what the new holder must not see.", "Set it first in the next transaction."))
+	}
+	r.drops.Wait() // what was left is not joined again before it is gone
+	ctx, cancel := context.WithCancel(r.ctx)
+	defer cancel()
+	if err := r.session.member.Join(ctx, claims); err != nil {
+		if r.ctx.Err() != nil {
+			return errEnded
+		}
+		return err
+	}
+	return nil
+}

@@ -1,0 +1,110 @@
+package postgres
+
+import (
+	"github.com/lychgate/lychgate/adapters/postgres/internal/sqltext"
+)
+
+// Bounds of what is remembered of a session's prepared statements.
+const (
+	maxStatements = 256
+	maxTickets    = 16 // of those, statements that carry tickets
+	maxName       = 256
+)
+
+// statements remembers those prepared statements and portals whose execution means something to the fence, under
+// the client's own names. All others execute something and commit nothing by themselves inside a transaction.
+type statements struct {
+	prepared map[string]sqltext.Statement
+	portals  map[string]sqltext.Statement
+	tickets  int
+	overflow bool // something that may commit was not remembered
+}
+
+// notable reports whether a statement has to be remembered.
+func notable(s sqltext.Statement) bool { return s.Kind != sqltext.Other || s.Commits }
+
+// prepare notes what a name stands for now. It reports false when a statement that has to be remembered cannot be.
+func (m *statements) prepare(name []byte, s sqltext.Statement) bool {
+	m.forget(name)
+	if !notable(s) {
+		return true
+	}
+	full := len(name) > maxName || len(m.prepared) >= maxStatements
+	carries := s.Kind == sqltext.SetTicket || s.Kind == sqltext.ResetTicket
+	if carries && (full || m.tickets >= maxTickets) {
+		return false
+	}
+	if full {
+		m.overflow = true
+		return true
+	}
+	if m.prepared == nil {
+		m.prepared = map[string]sqltext.Statement{}
+	}
+	if carries {
+		m.tickets++
+	}
+	m.prepared[string(name)] = s
+	return true
+}
+
+func (m *statements) forget(name []byte) {
+	old, ok := m.prepared[string(name)]
+	if !ok {
+		return
+	}
+	if old.Kind == sqltext.SetTicket || old.Kind == sqltext.ResetTicket {
+		m.tickets--
+	}
+	delete(m.prepared, string(name))
+}
+
+// forgetHarmless drops what would be let through without a ticket: names can be given a new meaning in ways that
+// are not seen here.
+func (m *statements) forgetHarmless() {
+	for name, s := range m.prepared {
+		if s.Kind != sqltext.SetTicket && s.Kind != sqltext.ResetTicket {
+			delete(m.prepared, name)
+		}
+	}
+	clear(m.portals)
+}
+
+// bind notes which statement a portal stands for. It reports false when that has to be remembered and cannot be.
+func (m *statements) bind(portal, name []byte) bool {
+	s, ok := m.prepared[string(name)]
+	if !ok {
+		s.Commits = m.overflow
+	}
+	if !notable(s) {
+		delete(m.portals, string(portal))
+		return true
+	}
+	if _, known := m.portals[string(portal)]; !known && (len(portal) > maxName || len(m.portals) >= maxStatements) {
+		m.overflow = true
+		return s.Kind == sqltext.Other
+	}
+	if m.portals == nil {
+		m.portals = map[string]sqltext.Statement{}
+	}
+	m.portals[string(portal)] = s
+	return true
+}
+
+// statement is what a name stands for; the zero value for anything that is not notable.
+func (m *statements) statement(name []byte) sqltext.Statement {
+	s, ok := m.prepared[string(name)]
+	if !ok {
+		s.Commits = m.overflow
+	}
+	return s
+}
+
+// portal is what a portal stands for.
+func (m *statements) portal(portal []byte) sqltext.Statement {
+	s, ok := m.portals[string(portal)]
+	if !ok {
+		s.Commits = m.overflow
+	}
+	return s
+}
