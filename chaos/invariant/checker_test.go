@@ -141,6 +141,7 @@ func TestIllegalHistories(t *testing.T) {
 		{"late copy in the window", 7, []Event{asOf(granted(100, "a", 1), 50), ended(102, "a", Released), asOf(granted(161, "a", 2), 101), ended(163, "a", Released), asOf(granted(222, "a", 3), 161)}},
 		{"too old", 7, []Event{asOf(granted(62, "a", 1), 1)}},
 		{"cancel overtaken and forgotten", 7, []Event{Forestalled{1 * second, request("a"), 1 * second}, granted(2, "a", 1)}},
+		{"cancel forgets a live request", 7, []Event{granted(1, "a", 1), Forestalled{2 * second, request("a"), 1 * second}}},
 		{"dead lease reported", 7, []Event{granted(1, "a", 1), ended(2, "a", Released), held("a", 1)}},
 		{"other token reported", 7, []Event{granted(1, "a", 1), held("a", 2)}},
 		{"live lease reported over", 7, []Event{granted(1, "a", 1), Reported{Request: request("a"), State: Over}}},

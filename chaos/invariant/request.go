@@ -23,7 +23,7 @@ func (r *requests) judge(h *history, e Event) string {
 	case Queued:
 		return r.effect(h, e.Request, e.At, e.AsOf)
 	case Forestalled:
-		return r.effect(h, e.Request, e.At, e.AsOf)
+		return r.forestall(h, e)
 	case Reported:
 		return report(h, e)
 	}
@@ -49,6 +49,15 @@ func (r *requests) effect(h *history, q Request, at, asOf Instant) string {
 	case again && asOf <= before:
 		return fmt.Sprintf("a copy took a second effect; the first was at %v", before)
 	}
+	return ""
+}
+
+// forestall is no effect, and may follow one that its client let be forgotten; but no effect may follow it.
+func (r *requests) forestall(h *history, e Forestalled) string {
+	if h.waiters[e.Request] != nil || h.held[e.Request] != nil {
+		return "a request that lives was taken for one never seen"
+	}
+	r.effects[e.Request] = e.At
 	return ""
 }
 

@@ -75,8 +75,8 @@ type Acquire struct {
 	// AsOf is the lease time that the caller, or the first node that took the call, knew when the request
 	// was first made. It is the same on each retry; a request whose AsOf has left the window is too old.
 	AsOf LeaseTime
-	// Sequence numbers a client's requests; Acknowledged says that all up to it will never be retried, and
-	// their records may go. Both 0 for a client that does not number.
+	// Sequence numbers a client's requests, the same on each retry; Acknowledged says that all up to it will never be
+	// retried, and their records may go. Both 0 for a client that does not number.
 	Sequence     uint64
 	Acknowledged uint64
 }

@@ -4,9 +4,10 @@ import "github.com/lychgate/lychgate/coordinator/lease"
 
 // Event is something that became true in the machine. It is sealed: one struct each, below.
 //
-//sumtype:decl
 // One command may cause several; their order is part of the replicated outcome.
 // Renewals cause none: they are the bulk of the load and change nothing that others see.
+//
+//sumtype:decl
 type Event interface{ event() }
 
 // LeaseGranted says that a lease began, for the request named in Grant.
