@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,6 +28,7 @@ func bubble(t *testing.T, limit time.Duration, fn func(t *testing.T)) {
 		select {
 		case <-ended:
 		case <-timer.C:
+			debug.SetTraceback("all")
 			panic(fmt.Sprintf("%s: virtual time does not go on: no end after %s", t.Name(), limit))
 		}
 	}()
@@ -63,6 +65,7 @@ type cluster struct {
 	members []*member
 	adjust  func(*Config) // may be nil
 	onApply func(node string, a Applied)
+	stamped func(term uint64, stamp lock.LeaseTime) // may be nil
 	logger  *slog.Logger
 }
 
@@ -90,7 +93,7 @@ func (c *cluster) config(m *member) Config {
 	config := Config{
 		Node: m.id, Cluster: "cluster-of-" + m.id, Lock: testLockConfig(),
 		Stores: m.stores, Logger: c.logger.With("node", m.id),
-		OnApply: func(a Applied) { c.onApply(m.id, a) },
+		OnApply: func(a Applied) { c.onApply(m.id, a) }, stamped: c.stamped,
 	}
 	for _, other := range c.members {
 		config.Members = append(config.Members, Member{ID: other.id, Peer: string(other.address)})
@@ -132,7 +135,8 @@ func (c *cluster) crash(m *member) {
 	c.network.isolate(m.address, false)
 }
 
-func (c *cluster) stopAll() {
+// stopNodes ends all nodes, in an orderly way and at once.
+func (c *cluster) stopNodes() {
 	var wg sync.WaitGroup
 	for _, m := range c.members {
 		m.cancel()
@@ -143,6 +147,11 @@ func (c *cluster) stopAll() {
 		})
 	}
 	wg.Wait()
+}
+
+// stopAll ends the cluster.
+func (c *cluster) stopAll() {
+	c.stopNodes()
 	time.Sleep(time.Minute) // the library leaves calls to peers behind that end by their timeout
 }
 

@@ -47,6 +47,7 @@ type Config struct {
 	// For tests: in-memory replacements. Nil opens files under Dir and a TCP listener.
 	Stores    *Stores
 	Transport raft.Transport
+	stamped   func(term uint64, stamp lock.LeaseTime) // told of each stamp as it is assigned; may be nil
 }
 
 // Member is a node of the group. Peer is host:port, where the others reach it; a host name is looked up at

@@ -11,7 +11,8 @@ import (
 
 // record is what all replicas of a cluster applied, in log order, seen from outside and on a perfect clock.
 type record struct {
-	t *testing.T
+	t     *testing.T
+	start time.Time
 
 	mu        sync.Mutex
 	entries   map[uint64]seen
@@ -19,6 +20,11 @@ type record struct {
 	lastToken lease.Token
 	counts    counts
 	lateness  time.Duration // the most that an expired lease outlived its deadline, in lease time
+	judge     *judge
+	stamps    map[uint64][]stamped // by term, in the order of their assignment
+	lag       time.Duration        // by how much lease time has fallen behind real time so far
+	reported  bool
+	judged    int // entries whose stamp was judged on the perfect clock
 	observers []func(Applied)
 }
 
@@ -30,14 +36,24 @@ type seen struct {
 	node   string
 }
 
+// stamped is one assignment of lease time.
+type stamped struct {
+	stamp lock.LeaseTime
+	at    time.Duration // since the record began
+}
+
 type counts struct{ entries, compared, grants, late, expired, released, leaders int }
 
 func newRecord(t *testing.T) *record {
-	return &record{t: t, entries: make(map[uint64]seen)}
+	return &record{
+		t: t, entries: make(map[uint64]seen), stamps: make(map[uint64][]stamped),
+		judge: newJudge(testLockConfig()), start: time.Now(),
+	}
 }
 
 // watch makes the cluster's replicas report to the record.
 func (r *record) watch(c *cluster) {
+	c.stamped = r.stamped
 	c.onApply = func(node string, a Applied) {
 		for _, m := range c.members {
 			if m.id == node {
@@ -72,8 +88,39 @@ func (r *record) applied(node string, a Applied, digest [32]byte) {
 	for _, event := range a.Events {
 		r.event(a, event)
 	}
+	r.pace(a)
+	r.judge.observe(a)
+	if r.judge.err != nil && !r.reported {
+		r.reported = true
+		r.t.Errorf("entry %d: %v", a.Index, r.judge.err)
+	}
 	for _, observe := range r.observers {
 		observe(a)
+	}
+}
+
+// stamped notes when a stamp was assigned, on a perfect clock.
+func (r *record) stamped(term uint64, stamp lock.LeaseTime) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stamps[term] = append(r.stamps[term], stamped{stamp, time.Since(r.start)})
+}
+
+// pace judges that lease time never ran faster than the perfect clock between any two entries: it may only
+// fall behind further and further.
+func (r *record) pace(a Applied) {
+	for i, s := range r.stamps[a.Term] {
+		if s.stamp != a.Now {
+			continue
+		}
+		r.stamps[a.Term] = r.stamps[a.Term][i+1:]
+		lag := s.at - time.Duration(s.stamp)
+		if lag < r.lag {
+			r.t.Errorf("entry %d: lease time ran faster than real time: it was %s behind and is %s behind", a.Index, r.lag, lag)
+		}
+		r.lag = max(r.lag, lag)
+		r.judged++
+		return
 	}
 }
 
@@ -100,7 +147,7 @@ func (r *record) event(a Applied, event lock.Event) {
 		}
 	case lock.LeaderStarted:
 		r.counts.leaders++
-	case lock.WaitEnded, lock.KeyAdded:
+	case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.KeyAdded:
 	}
 }
 

@@ -222,6 +222,9 @@ func (r *reign) put(e *entry) error {
 	e.stamped = r.group.instant()
 	r.lastPut = e.stamped
 	stamp := r.clock.stamp(e.stamped, r.group.replica.leaseTime())
+	if r.group.config.stamped != nil {
+		r.group.config.stamped(r.term, stamp)
+	}
 	log, err := seal(r.term, lock.Entry{Now: stamp, Commands: e.commands()})
 	if err != nil {
 		return err

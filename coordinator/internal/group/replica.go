@@ -111,7 +111,7 @@ func overdue(events []lock.Event) int {
 			if e.Cause == lock.WaitTimedOut || e.Cause == lock.WaitAbandoned {
 				n++
 			}
-		case lock.LeaseGranted, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		case lock.LeaseGranted, lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
 		}
 	}
 	return n

@@ -198,7 +198,7 @@ func (s *simulation) report() {
 	}
 	lost := elapsed - time.Duration(r.entries[r.last].now)
 	s.t.Logf("simulated %s: %+v, %d snapshots", elapsed.Round(time.Second), r.counts, snapshots)
-	s.t.Logf("faults: %v", s.faults)
+	s.t.Logf("faults: %v; %d stamps and %d steps judged", s.faults, r.judged, r.judge.steps)
 	s.t.Logf("clients: %d calls, %d answers lost, %d leases held, %d renewals, %d died holding, %d outages, %d unanswered",
 		s.stats.calls.Load(), s.stats.lostAnswers.Load(), s.stats.held.Load(), s.stats.renewals.Load(), s.stats.deaths.Load(), s.stats.outages.Load(), s.stats.unanswered.Load())
 	s.t.Logf("lease time lost to elections and stalls: %s; an expired lease outlived its deadline by at most %s of lease time", lost.Round(time.Millisecond), r.lateness.Round(time.Millisecond))
@@ -213,6 +213,8 @@ func (s *simulation) report() {
 		{"expired leases", r.counts.expired, minutes / 2},
 		{"elections", r.counts.leaders, minutes},
 		{"entries compared", r.counts.compared, r.counts.entries},
+		{"stamps judged", r.judged, r.counts.entries * 9 / 10},
+		{"steps judged by the invariants", r.judge.steps, 50 * minutes},
 		{"snapshots", snapshots, 2 * minutes},
 		{"lost answers", int(s.stats.lostAnswers.Load()), 5 * minutes},
 		{"kinds of faults", len(s.faults), min(7, minutes/2)},
