@@ -72,14 +72,15 @@ func New() *Machine {
 
 // Apply runs one log entry and returns one result for each command, in their order, and what became true, in order.
 // The renewals of leases that have not ended run first, so that a stall in front of the log expires nobody whose
-// renewal was waiting in it; then what is overdue ends, bounded by Config.MaxExpiries; then the rest runs in order.
+// renewal was waiting in it; with them a NewLeader, so that nothing is granted to a caller of the old leader. Then
+// what is overdue ends, bounded by Config.MaxExpiries; then the rest runs in order.
 func (m *Machine) Apply(index uint64, e Entry) ([]Result, []Event) {
 	m.index = index
 	m.now = max(m.now, e.Now)
 	results := make([]Result, len(e.Commands))
 	for i, c := range e.Commands {
-		if renew, ok := c.(Renew); ok && m.holds(renew.Lease) {
-			results[i] = m.renew(renew)
+		if m.goesFirst(c) {
+			results[i] = m.apply(c)
 		}
 	}
 	m.expire(e.Commands)
@@ -91,6 +92,17 @@ func (m *Machine) Apply(index uint64, e Entry) ([]Result, []Event) {
 	events := m.events
 	m.events = nil
 	return results, events
+}
+
+func (m *Machine) goesFirst(c Command) bool {
+	switch c := c.(type) {
+	case Renew:
+		return m.holds(c.Lease)
+	case NewLeader:
+		return true
+	case Init, PutKey, Acquire, Release, Cancel, Detach, Break, Tick:
+	}
+	return false
 }
 
 func (m *Machine) apply(c Command) Result {

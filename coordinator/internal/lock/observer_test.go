@@ -56,17 +56,17 @@ func (o *observer) translate(
 			renewed := invariant.Renewed{
 				At: o.now(), Lease: r.Lease.Hash(), By: c.(lock.Renew).Identity, TTL: r.Deadline.Sub(o.Info().Now),
 			}
-			if _, still := o.Lease(r.Lease); live[r.Lease] {
+			if now, _ := o.Lease(r.Lease); live[r.Lease] {
 				steps = append(steps, renewed)
-			} else if still {
+			} else if now.Token == r.Token {
 				later = append(later, renewed)
 			}
 		case lock.Cancelled:
 			cancel := c.(lock.Cancel)
-			causes.by[r.Holder.Hash] = cancel.Identity
+			causes.by[r.Holder.Token] = cancel.Identity
 			later = append(later, o.forestall(cancel, r)...)
 		case lock.Released:
-			causes.by[r.Hash] = c.(lock.Release).Identity
+			causes.by[r.Token] = c.(lock.Release).Identity
 		case lock.Granted, lock.Waiting:
 			causes.acquire(c.(lock.Acquire))
 			later = append(later, o.report(c.(lock.Acquire), r)...)
@@ -87,12 +87,12 @@ func (o *observer) now() invariant.Instant { return invariant.Instant(o.Info().N
 
 // causes remembers which commands of an entry were behind its events.
 type causes struct {
-	by   map[lease.IDHash]lease.Identity
+	by   map[lease.Token]lease.Identity
 	asOf map[invariant.Request]invariant.Instant // of the first copy that was not refused
 }
 
 func newCauses() causes {
-	return causes{make(map[lease.IDHash]lease.Identity), make(map[invariant.Request]invariant.Instant)}
+	return causes{make(map[lease.Token]lease.Identity), make(map[invariant.Request]invariant.Instant)}
 }
 
 func (c causes) acquire(a lock.Acquire) {
@@ -121,7 +121,7 @@ func (o *observer) report(c lock.Acquire, r lock.Result) []invariant.Event {
 	state, _ := o.Request(c.Identity, c.Client, c.Request)
 	switch r := r.(type) {
 	case lock.Granted:
-		if _, still := o.Lease(r.Lease); still {
+		if now, _ := o.Lease(r.Lease); now.Token == r.Token {
 			return []invariant.Event{invariant.Reported{Request: key, State: invariant.Held, Lease: r.Lease.Hash(), Token: r.Token}}
 		}
 	case lock.Waiting:
@@ -146,7 +146,7 @@ func (o *observer) event(e lock.Event, c causes) []invariant.Event {
 			Request: key, TTL: e.Deadline.Sub(o.Info().Now), AsOf: c.asOf[key],
 		}}
 	case lock.LeaseEnded:
-		return []invariant.Event{invariant.Ended{At: o.now(), Lease: e.Hash, Cause: causeOf(e.Cause), By: c.by[e.Hash]}}
+		return []invariant.Event{invariant.Ended{At: o.now(), Lease: e.Hash, Cause: causeOf(e.Cause), By: c.by[e.Token]}}
 	case lock.WaitStarted:
 		key := requestOf(e.Identity, e.Client, e.Request)
 		return []invariant.Event{invariant.Queued{
