@@ -8,9 +8,13 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding"
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec that newFrameCodec asks for
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/keepalive"
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -19,6 +23,7 @@ import (
 // and nobody has to be helped to find what else there may be.
 func (s *Server) NewGRPC() *grpc.Server {
 	server := grpc.NewServer(
+		grpc.ForceServerCodecV2(newFrameCodec()),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxSendMsgSize(maxResponse),
 		// Waiting calls of many clients come over one connection from another node; if they used its streams up, a
@@ -38,14 +43,22 @@ func (s *Server) NewGRPC() *grpc.Server {
 	return server
 }
 
-// legible is a service whose unreadable requests are refused as INVALID: to the library they are an internal error.
+// legible is a service whose unreadable requests are refused as INVALID. The library would answer with an internal
+// error of its own, so it is given a frame to fill, which takes any bytes, and the message is read here.
 func legible(service grpc.ServiceDesc) *grpc.ServiceDesc {
 	methods := make([]grpc.MethodDesc, len(service.Methods))
 	for i, method := range service.Methods {
 		methods[i] = grpc.MethodDesc{
 			MethodName: method.MethodName,
 			Handler: func(srv any, ctx context.Context, decode func(any) error, next grpc.UnaryServerInterceptor) (any, error) {
-				return method.Handler(srv, ctx, func(request any) error { return unreadable(decode(request)) }, next)
+				read := func(request any) error {
+					var f frame
+					if err := decode(&f); err != nil {
+						return err
+					}
+					return f.read(request)
+				}
+				return method.Handler(srv, ctx, read, next)
 			},
 		}
 	}
@@ -53,14 +66,35 @@ func legible(service grpc.ServiceDesc) *grpc.ServiceDesc {
 	return &service
 }
 
-func unreadable(err error) error {
-	if err == nil {
-		return nil
+// frame is a message as it came.
+type frame struct{ bytes []byte }
+
+func (f *frame) read(request any) error {
+	message, ok := request.(proto.Message)
+	if !ok {
+		return refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("a request of type %T", request))
 	}
-	if strings.Contains(err.Error(), "UTF-8") {
+	switch err := proto.Unmarshal(f.bytes, message); {
+	case err == nil:
+		return nil
+	case strings.Contains(err.Error(), "UTF-8"):
 		return invalid("", "a name is not valid UTF-8")
 	}
 	return invalid("", "the request is not a message of this method")
+}
+
+// frameCodec is the library's codec for protobuf, but for frames.
+type frameCodec struct{ encoding.CodecV2 }
+
+func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2("proto")} }
+
+// Unmarshal implements encoding.CodecV2.
+func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
+	if f, ok := v.(*frame); ok {
+		f.bytes = data.Materialize()
+		return nil
+	}
+	return c.CodecV2.Unmarshal(data, v)
 }
 
 // newHealth starts as not serving; Run keeps it current.

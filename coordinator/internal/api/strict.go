@@ -57,7 +57,7 @@ func strict(next http.Handler) http.Handler {
 			writeStatus(w, http.StatusMethodNotAllowed, invalid("", fmt.Sprintf("%s takes %s", r.URL.Path, path.method)))
 			return
 		}
-		if status, refused := check(w, r, path.request); refused != nil {
+		if status, refused := readRequest(w, r, path.request); refused != nil {
 			writeStatus(w, status, refused)
 			return
 		}
@@ -65,8 +65,8 @@ func strict(next http.Handler) http.Handler {
 	})
 }
 
-// check reads what the request carries and leaves the body ready to be read again.
-func check(w http.ResponseWriter, r *http.Request, message proto.Message) (int, *refusal) {
+// readRequest reads what the request carries and leaves the body ready to be read again.
+func readRequest(w http.ResponseWriter, r *http.Request, message proto.Message) (int, *refusal) {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {
 		return http.StatusBadRequest, invalid("", "the query is not well formed")
