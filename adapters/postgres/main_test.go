@@ -3,12 +3,9 @@ package postgres_test
 import (
 	"context"
 	"crypto/ed25519"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"maps"
 	"net"
 	"net/url"
 	"os"
@@ -357,9 +354,3 @@ func (w *world) floor(resource string) (token int64) {
 	}
 	return token
 }
-
-var (
-	_ = io.EOF
-	_ = tls.VersionTLS13
-	_ = maps.Clone[map[string]string]
-)
