@@ -35,9 +35,13 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "setup: installing ${missing[*]} from the distribution's packages"
 export DEBIAN_FRONTEND=noninteractive
-# The demo and the tests start servers of their own; the package's default cluster is not wanted.
-mkdir -p /etc/postgresql-common
-[ -e /etc/postgresql-common/createcluster.conf ] || echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
+# The demo and the tests start servers of their own: during this install, the package makes no default cluster.
+conf=/etc/postgresql-common/createcluster.conf
+if [ ! -e $conf ]; then
+	mkdir -p "$(dirname $conf)"
+	echo 'create_main_cluster = false' >$conf
+	trap 'rm -f $conf' EXIT
+fi
 apt-get update -qq
 $install
 found >/dev/null || { echo "setup: installed, but no PostgreSQL 14 or newer was found" >&2; exit 1; }
