@@ -169,19 +169,13 @@ func (n *Node) newAudit(metrics *api.Metrics) (*audit.Log, error) {
 
 func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *audit.Log) group.Config {
 	config := group.Config{
-		Node:    n.config.Node,
-		Dir:     n.config.Dir,
-		Listen:  n.config.Listen.Peer,
-		Cluster: "lg-" + strings.ToLower(rand.Text()[:16]),
-		Lock:    n.config.lock(),
-		Key:     lock.PutKey{Node: n.config.Node, KeyID: signer.Key().ID, Public: signer.Key().Public},
-		Timing: group.Timing{
-			Heartbeat:   n.config.Timing.Heartbeat,
-			Election:    n.config.Timing.Election,
-			LeaderLease: n.config.Timing.Lease,
-			Commit:      n.config.Timing.Commit,
-			Tick:        min(200*time.Millisecond, n.config.Lease.MinTTL/8),
-		},
+		Node:     n.config.Node,
+		Dir:      n.config.Dir,
+		Listen:   n.config.Listen.Peer,
+		Cluster:  "lg-" + strings.ToLower(rand.Text()[:16]),
+		Lock:     n.config.lock(),
+		Key:      lock.PutKey{Node: n.config.Node, KeyID: signer.Key().ID, Public: signer.Key().Public},
+		Timing:   n.groupTiming(),
 		OnApply:  metrics.Applied,
 		Observer: metrics,
 		Logger:   n.deps.Logger,
@@ -197,6 +191,16 @@ func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *
 		}
 	}
 	return config
+}
+
+func (n *Node) groupTiming() group.Timing {
+	return group.Timing{
+		Heartbeat:   n.config.Timing.Heartbeat,
+		Election:    n.config.Timing.Election,
+		LeaderLease: n.config.Timing.Lease,
+		Commit:      n.config.Timing.Commit,
+		Tick:        min(200*time.Millisecond, n.config.Lease.MinTTL/8),
+	}
 }
 
 func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config {
