@@ -21,7 +21,8 @@ language sql set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- Ends the lower bindings of the resource together, the caller's own session excepted, and returns how many
--- there were once all are gone. The caller holds the lock of the floor, so nobody is added meanwhile.
+-- there were once all are gone. The caller holds the lock of the floor, so nobody is added meanwhile, and has
+-- cleared the activity list since it got the lock.
 create function fence.end_lower(
     p_cluster text, p_resource text, p_token bigint, p_pid integer, p_started bigint, p_deadline timestamptz
 ) returns integer
@@ -33,8 +34,6 @@ declare
     v_notice text := current_setting('client_min_messages');
 begin
     loop
-        -- Cached for the whole transaction otherwise.
-        perform pg_stat_clear_snapshot();
         select coalesce(array_agg(b.pid), '{}') into v_alive
         from fence.binding b
         join pg_stat_get_activity(null) a
@@ -60,6 +59,8 @@ begin
         end if;
         perform pg_sleep(v_pause);
         v_pause := least(v_pause * 1.5, 0.02);
+        -- Cached for the whole transaction otherwise.
+        perform pg_stat_clear_snapshot();
     end loop;
     return v_ended;
 end $$;

@@ -11,6 +11,7 @@ begin
     -- Nobody is let in meanwhile.
     lock table fence.floor in exclusive mode;
     for v_bound in select distinct b.cluster, b.resource from fence.binding b loop
+        perform pg_stat_clear_snapshot();
         v_ended := v_ended + fence.end_lower(v_bound.cluster, v_bound.resource, 9007199254740992, null, null, v_deadline);
     end loop;
     delete from fence.binding;

@@ -15,7 +15,10 @@ import (
 	"github.com/lychgate/lychgate/sql/pgserver"
 )
 
-const startBound = 2 * time.Minute // initdb on a busy machine
+const (
+	startBound = 2 * time.Minute // initdb on a busy machine
+	dropBound  = 20 * time.Second
+)
 
 // Start runs a server until the test and its subtests are done. Unless cfg says otherwise it does not
 // fsync: a test that pulls no plug need not wait for the disk.
@@ -91,8 +94,10 @@ func NewDatabase(tb testing.TB, s *pgserver.Server) string {
 	admin := Connect(tb, s.DSN("postgres", "postgres"))
 	Exec(tb, admin, "create database "+name)
 	tb.Cleanup(func() {
-		// The server may be down by now: then so is the database.
-		_, _ = admin.Exec(context.Background(), "drop database if exists "+name+" with (force)")
+		// The server may be down by now: then so is the database. Or it waits for a standby, by the test's wish.
+		ctx, cancel := context.WithTimeout(context.Background(), dropBound)
+		defer cancel()
+		_, _ = admin.Exec(ctx, "drop database if exists "+name+" with (force)")
 	})
 	return name
 }
