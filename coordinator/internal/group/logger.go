@@ -5,23 +5,49 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
 
 // bridge passes the Raft library's log on, one level quieter than it was written: the library calls it an
-// error when a peer cannot be reached, and info whatever it does.
-type bridge struct{ logger *slog.Logger }
+// error when a peer cannot be reached, and info whatever it does. It repeats itself several times a second while
+// a peer is down; what was said a moment ago is debugging.
+type bridge struct {
+	logger *slog.Logger
+
+	mu   sync.Mutex
+	said map[string]time.Time // when a message was last passed on; the library has a few dozen
+}
+
+// repeatAfter is how long a message is not repeated.
+const repeatAfter = 10 * time.Second
 
 func newBridge(logger *slog.Logger) hclog.Logger {
 	l := hclog.NewInterceptLogger(&hclog.LoggerOptions{Level: hclog.Off, Output: io.Discard})
-	l.RegisterSink(bridge{logger.With("component", "raft")})
+	l.RegisterSink(&bridge{logger: logger.With("component", "raft"), said: make(map[string]time.Time)})
 	return l
 }
 
+// repeats reports whether the message was passed on a moment ago.
+func (b *bridge) repeats(msg string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	if last, ok := b.said[msg]; ok && now.Sub(last) < repeatAfter {
+		return true
+	}
+	b.said[msg] = now
+	return false
+}
+
 // Accept implements hclog.SinkAdapter.
-func (b bridge) Accept(_ string, level hclog.Level, msg string, args ...any) {
+func (b *bridge) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	to := slogLevel(level)
+	if to > slog.LevelDebug && b.repeats(msg) {
+		to = slog.LevelDebug
+	}
 	ctx := context.Background()
 	if !b.logger.Enabled(ctx, to) {
 		return

@@ -29,6 +29,14 @@ func TestBridgeKeepsValuesAndLowersLevels(t *testing.T) {
 	}
 
 	out.Reset()
+	for range 100 {
+		logger.Error("failed to heartbeat to", "peer", "n2")
+	}
+	if out.Len() != 0 {
+		t.Errorf("a message that was logged a moment ago is repeated: %q", out.String())
+	}
+
+	out.Reset()
 	logger.Info("entering follower state")
 	logger.Debug("accepted connection")
 	if out.Len() != 0 {

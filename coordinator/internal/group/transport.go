@@ -3,6 +3,7 @@ package group
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"sync"
 	"time"
@@ -79,6 +80,15 @@ func (s *streams) Close() error {
 type kept struct {
 	net.Conn
 	streams *streams
+}
+
+// Read ends quietly once the transport is closed: the library logs every other end.
+func (k *kept) Read(p []byte) (int, error) {
+	n, err := k.Conn.Read(p)
+	if errors.Is(err, net.ErrClosed) {
+		err = io.EOF
+	}
+	return n, err
 }
 
 func (k *kept) Close() error {

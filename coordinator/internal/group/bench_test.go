@@ -1,0 +1,108 @@
+package group
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// BenchmarkPropose takes and gives back leases on three nodes with real logs and sockets on one machine. One
+// operation is one command with its durable result. The latencies are of single commands.
+func BenchmarkPropose(b *testing.B) {
+	for _, callers := range []int{1, 64, 512} {
+		b.Run(fmt.Sprintf("%d callers", callers), func(b *testing.B) { benchmarkPropose(b, callers) })
+	}
+}
+
+func benchmarkPropose(b *testing.B, callers int) {
+	leader, stop := startReal(b)
+	defer stop()
+	var next atomic.Int64
+	latencies := make([][]time.Duration, callers)
+	var wg sync.WaitGroup
+	b.ResetTimer()
+	for caller := range callers {
+		wg.Go(func() {
+			cycle := 0
+			for next.Add(2) <= int64(b.N)+1 {
+				cycle++
+				acquire := testAcquire(fmt.Sprintf("c%d", caller), fmt.Sprintf("q%d", cycle), fmt.Sprintf("r/%d", caller), 0)
+				acquire.Lease = lease.NewID(0, [14]byte{byte(caller >> 8), byte(caller), byte(cycle >> 16), byte(cycle >> 8), byte(cycle)})
+				acquire.Sequence, acquire.Acknowledged = uint64(cycle), uint64(cycle-1)
+				for _, cmd := range []lock.Command{acquire, lock.Release{Identity: acquire.Identity, Lease: acquire.Lease}} {
+					sent := time.Now()
+					outcome, err := leader.Propose(context.Background(), cmd)
+					if err != nil {
+						b.Errorf("propose: %v", err)
+						return
+					}
+					if refused, ok := outcome.Result.(lock.Refused); ok {
+						b.Errorf("refused: %v", refused.Reason)
+						return
+					}
+					latencies[caller] = append(latencies[caller], time.Since(sent))
+				}
+			}
+		})
+	}
+	wg.Wait()
+	b.StopTimer()
+	reportLatencies(b, slices.Concat(latencies...))
+}
+
+func reportLatencies(b *testing.B, all []time.Duration) {
+	if len(all) == 0 {
+		return
+	}
+	slices.Sort(all)
+	b.ReportMetric(float64(len(all))/b.Elapsed().Seconds(), "commands/s")
+	b.ReportMetric(float64(all[len(all)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(all[len(all)*99/100].Microseconds())/1000, "p99-ms")
+}
+
+// startReal runs three nodes in this process on files and TCP, and returns the one that leads.
+func startReal(tb testing.TB) (*Group, func()) {
+	tb.Helper()
+	dir, members := tb.TempDir(), testMembers(tb, 3)
+	ctx, cancel := context.WithCancel(context.Background())
+	var groups []*Group
+	var wg sync.WaitGroup
+	for _, m := range members {
+		config := nodeSpec{Node: m.ID, Dir: filepath.Join(dir, m.ID), Members: members}.config()
+		config.Limits, config.Timing, config.Logger = Limits{}, Timing{}, nil
+		g, err := New(config)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		groups = append(groups, g)
+		wg.Go(func() {
+			if err := g.Run(ctx); err != nil {
+				tb.Errorf("run: %v", err)
+			}
+		})
+	}
+	stop := func() {
+		cancel()
+		wg.Wait()
+	}
+	deadline := time.Now().Add(20 * time.Second)
+	for time.Now().Before(deadline) {
+		for _, g := range groups {
+			if _, err := g.Read(ctx, func(*lock.Machine) {}); err == nil {
+				return g, stop
+			}
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	stop()
+	tb.Fatal("no leader within 20s")
+	return nil, nil
+}
