@@ -4,8 +4,11 @@ import (
 	"crypto/ed25519"
 	"errors"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -77,5 +80,63 @@ func TestEntryDamage(t *testing.T) {
 			t.Errorf("bit %d flipped: got %v, want %v", bit, err, want)
 		}
 		b[bit/8] ^= 1 << (bit % 8)
+	}
+}
+
+// TestUnknownStops feeds what a newer release may write. Each must be an error, never a value without it.
+func TestUnknownStops(t *testing.T) {
+	field := protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 1)
+	bytesField := func(number protowire.Number, b []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), b)
+	}
+	for name, body := range map[string][]byte{
+		"field of the entry":   field,
+		"kind of command":      bytesField(2, bytesField(900, nil)),
+		"empty command":        bytesField(2, nil),
+		"field of a tick":      bytesField(2, bytesField(10, field)),
+		"field of a release":   bytesField(2, bytesField(6, append(bytesField(2, make([]byte, 16)), field...))),
+		"field of the config":  bytesField(2, bytesField(1, bytesField(3, field))),
+		"field beside command": bytesField(2, append(bytesField(10, nil), field...)),
+		"mode": bytesField(2, bytesField(4, append(bytesField(9, make([]byte, 16)),
+			protowire.AppendVarint(protowire.AppendTag(nil, 6, protowire.VarintType), 7)...))),
+	} {
+		if e, err := DecodeEntry(sealEntry(body)); !errors.Is(err, ErrUnknown) {
+			t.Errorf("unknown %s: got %+v, %v, want ErrUnknown", name, e, err)
+		}
+	}
+}
+
+func TestEncodeRefuses(t *testing.T) {
+	for name, c := range map[string]lock.Command{
+		"not UTF-8": lock.Break{Resource: "\xff"},
+		"no mode":   lock.Acquire{Mode: 9},
+	} {
+		if _, err := EncodeEntry(lock.Entry{Commands: []lock.Command{c}}); err == nil {
+			t.Errorf("%s: was encoded", name)
+		}
+	}
+}
+
+func BenchmarkEncodeEntry(b *testing.B) {
+	e := lock.Entry{Commands: slices.Repeat([]lock.Command{everyCommand().Commands[3], everyCommand().Commands[4]}, 100)}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := EncodeEntry(e); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkDecodeEntry(b *testing.B) {
+	e := lock.Entry{Commands: slices.Repeat([]lock.Command{everyCommand().Commands[3], everyCommand().Commands[4]}, 100)}
+	encoded, err := EncodeEntry(e)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := DecodeEntry(encoded); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

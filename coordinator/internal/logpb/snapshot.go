@@ -101,7 +101,7 @@ func (f *frameWriter) frame(message *Frame) error {
 }
 
 // ReadSnapshot reads what WriteSnapshot wrote, to the end of r, and returns the machine as it was. Its errors wrap
-// ErrCorrupt or ErrUnknown, or are those of r. Its memory is bounded by what r really has.
+// ErrCorrupt or ErrUnknown, or are those of r. Its memory is bounded by what r really has, and maxFrame beyond.
 func ReadSnapshot(r io.Reader) (*lock.Machine, error) {
 	m, err := readSnapshot(&frameReader{r: bufio.NewReaderSize(r, 1<<16)})
 	if err != nil {
@@ -232,9 +232,11 @@ func (f *frameReader) body() ([]byte, error) {
 	if size > maxFrame {
 		return nil, fmt.Errorf("%w: a record of %d bytes", ErrCorrupt, size)
 	}
-	f.buf = binary.AppendUvarint(f.buf[:0], size)
-	prefix := len(f.buf)
-	f.buf = append(f.buf, make([]byte, size+crc32.Size)...)
+	if need := binary.MaxVarintLen64 + int(size) + crc32.Size; cap(f.buf) < need {
+		f.buf = make([]byte, need)
+	}
+	prefix := binary.PutUvarint(f.buf[:cap(f.buf)], size)
+	f.buf = f.buf[:prefix+int(size)+crc32.Size]
 	if err := f.full(f.buf[prefix:]); err != nil {
 		return nil, err
 	}

@@ -2,9 +2,11 @@ package logpb
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -14,7 +16,7 @@ import (
 )
 
 // fullMachine has every stage of a request, keys, an acknowledgement, and a client that is only remembered.
-func fullMachine(t *testing.T) *lock.Machine {
+func fullMachine(t testing.TB) *lock.Machine {
 	t.Helper()
 	m := lock.New()
 	at := lock.LeaseTime(0)
@@ -57,11 +59,11 @@ func fullMachine(t *testing.T) *lock.Machine {
 
 func write(t *testing.T, m *lock.Machine) []byte {
 	t.Helper()
-	var b bytes.Buffer
-	if err := WriteSnapshot(&b, m.Snapshot()); err != nil {
+	b, err := snapshotBytes(m)
+	if err != nil {
 		t.Fatal(err)
 	}
-	return b.Bytes()
+	return b
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {
@@ -115,6 +117,22 @@ func TestSnapshotReadError(t *testing.T) {
 		r := iotest.ErrReader(broken)
 		if _, err := ReadSnapshot(io.MultiReader(bytes.NewReader(b[:at]), r)); !errors.Is(err, broken) || errors.Is(err, ErrCorrupt) {
 			t.Errorf("the reader fails at %d: got %v, want its own error", at, err)
+		}
+	}
+}
+
+// TestLyingLengths checks that a length claimed is not a length allocated.
+func TestLyingLengths(t *testing.T) {
+	for _, size := range []uint64{maxFrame, maxFrame + 1, 1 << 31, 1 << 40, 1<<64 - 1} {
+		b := append([]byte(snapshotMagic), snapshotVersion)
+		b = append(binary.AppendUvarint(b, size), "little"...)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := ReadSnapshot(bytes.NewReader(b))
+		runtime.ReadMemStats(&after)
+		allocated := after.TotalAlloc - before.TotalAlloc
+		if !errors.Is(err, ErrCorrupt) || allocated > 2*maxFrame {
+			t.Errorf("length %d: got %v and %d bytes allocated", size, err, allocated)
 		}
 	}
 }
