@@ -1,0 +1,132 @@
+package lock
+
+import (
+	"cmp"
+	"slices"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+type item int
+
+func (i item) live() bool { return i != 0 }
+
+// TestSlab compares a slab with a map, and frozen slabs with what the map was.
+func TestSlab(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var s slab[item]
+		model := make(map[slot]item)
+		type frozen struct {
+			slab  *slab[item]
+			model map[slot]item
+		}
+		var freezes []frozen
+		for range rapid.IntRange(1, 3*pageSize).Draw(t, "steps") {
+			switch rapid.SampledFrom([]string{"add", "add", "add", "edit", "remove", "freeze"}).Draw(t, "step") {
+			case "add":
+				v := item(rapid.IntRange(1, 1000).Draw(t, "value"))
+				i := s.add(v)
+				if _, taken := model[i]; taken {
+					t.Fatalf("slot %d was given out twice", i)
+				}
+				model[i] = v
+			case "edit":
+				if i, ok := someSlot(t, model); ok {
+					*s.edit(i)++
+					model[i]++
+				}
+			case "remove":
+				if i, ok := someSlot(t, model); ok {
+					s.remove(i)
+					delete(model, i)
+				}
+			case "freeze":
+				freezes = append(freezes, frozen{s.freeze(), copyOf(model)})
+			}
+			compareSlab(t, &s, model)
+		}
+		for _, f := range freezes {
+			compareSlab(t, f.slab, f.model)
+		}
+	})
+}
+
+func copyOf(m map[slot]item) map[slot]item {
+	out := make(map[slot]item, len(m))
+	for i, v := range m {
+		out[i] = v
+	}
+	return out
+}
+
+func someSlot(t *rapid.T, model map[slot]item) (slot, bool) {
+	if len(model) == 0 {
+		return 0, false
+	}
+	slots := make([]slot, 0, len(model))
+	for i := range model {
+		slots = append(slots, i)
+	}
+	slices.Sort(slots)
+	return rapid.SampledFrom(slots).Draw(t, "slot"), true
+}
+
+func compareSlab(t *rapid.T, s *slab[item], model map[slot]item) {
+	slots := s.slots()
+	if len(slots) != len(model) || s.count != len(model) {
+		t.Fatalf("%d slots are in use and %d counted, want %d", len(slots), s.count, len(model))
+	}
+	for _, i := range slots {
+		if s.get(i) != model[i] {
+			t.Fatalf("slot %d has %d, want %d", i, s.get(i), model[i])
+		}
+	}
+}
+
+// TestTimers compares the heap with a sorted list.
+func TestTimers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var h timers
+		model := make(map[slot]timer)
+		for range rapid.IntRange(1, 200).Draw(t, "steps") {
+			i := slot(rapid.IntRange(0, 20).Draw(t, "slot"))
+			switch rapid.SampledFrom([]string{"set", "set", "remove", "pop"}).Draw(t, "step") {
+			case "set":
+				at := LeaseTime(rapid.IntRange(0, 5).Draw(t, "at"))
+				h.set(i, at, uint64(100-i))
+				model[i] = timer{at, uint64(100 - i), i}
+			case "remove":
+				h.remove(i)
+				delete(model, i)
+			case "pop":
+				now := LeaseTime(rapid.IntRange(0, 5).Draw(t, "now"))
+				got, due := h.due(now)
+				want, any := first(model)
+				if due != (any && want.at <= now) || due && got != want.slot {
+					t.Fatalf("due at %d gave %d, %v, want %+v", now, got, due, want)
+				}
+				if due {
+					h.remove(got)
+					delete(model, got)
+				}
+			}
+			if h.len() != len(model) {
+				t.Fatalf("%d timers, want %d", h.len(), len(model))
+			}
+		}
+	})
+}
+
+func first(model map[slot]timer) (timer, bool) {
+	all := make([]timer, 0, len(model))
+	for _, v := range model {
+		all = append(all, v)
+	}
+	if len(all) == 0 {
+		return timer{}, false
+	}
+	return slices.MinFunc(all, func(a, b timer) int {
+		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
+	}), true
+}
