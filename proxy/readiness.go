@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
+
+	"github.com/lychgate/lychgate/fencestore"
 )
 
 // How often readiness is looked at. A check asks the store one question over a connection that is open anyway.
@@ -44,8 +47,12 @@ type readiness struct {
 	errs     []error // of each store
 }
 
-// errNotAsked stands until the first answer.
-var errNotAsked = errors.New("not asked yet")
+var (
+	// errNotAsked stands until the first answer.
+	errNotAsked = errors.New("not asked yet")
+	// A store is pinned to one cluster, so it can only be asked about one.
+	errClusterUnknown = errors.New("not asked while the cluster is unknown")
+)
 
 func newReadiness(keys keyRing, stores []checked, logger *slog.Logger) *readiness {
 	r := &readiness{keys: keys, stores: stores, logger: logger, keysErr: errNotAsked, errs: make([]error, len(stores))}
@@ -73,12 +80,13 @@ func (r *readiness) run(ctx context.Context) {
 	}
 }
 
-// look asks once: for the keys while there are none, and each store, all at the same time.
+// look asks once: for the keys while there are none, which also tells the cluster, then all stores at the same
+// time.
 func (r *readiness) look(ctx context.Context) {
+	r.lookAtKeys(ctx)
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	var wg sync.WaitGroup
-	wg.Go(func() { r.lookAtKeys(ctx) })
 	for i := range r.stores {
 		wg.Go(func() { r.lookAtStore(ctx, i) })
 	}
@@ -86,6 +94,8 @@ func (r *readiness) look(ctx context.Context) {
 }
 
 func (r *readiness) lookAtKeys(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
 	var err error
 	if r.keys.Version() == 0 {
 		err = r.keys.Refresh(ctx)
@@ -96,7 +106,10 @@ func (r *readiness) lookAtKeys(ctx context.Context) {
 
 func (r *readiness) lookAtStore(ctx context.Context, i int) {
 	s := r.stores[i]
-	err := s.check(ctx, r.keys.Cluster())
+	err := errClusterUnknown
+	if cluster := r.keys.Cluster(); cluster != "" {
+		err = plainly(s.check(ctx, cluster))
+	}
 	s.set(err == nil)
 	r.note(ctx, &r.errs[i], err, "store ready", "store not ready", "listener", s.field)
 }
@@ -142,4 +155,13 @@ func (r *readiness) problems() []string {
 		}
 	}
 	return out
+}
+
+// plainly leaves of a refusal what an operator needs: no claim was refused here.
+func plainly(err error) error {
+	refusal, ok := errors.AsType[*fencestore.Refusal](err)
+	if !ok {
+		return err
+	}
+	return errors.New(strings.Join(strings.Fields(refusal.Detail+" "+refusal.Hint), " "))
 }

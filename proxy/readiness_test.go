@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/lychgate/lychgate/fencestore"
 )
 
 // world is what keys and stores answer; the test changes it under the lock.
@@ -85,13 +87,21 @@ func TestReadinessFollowsKeysAndStores(t *testing.T) {
 		go func() { defer close(done); r.run(ctx) }()
 
 		synctest.Wait()
-		wantProblems(t, r, "no keys to verify tickets with: refused", "postgres[1]: store not ready: no schema")
+		wantProblems(t, r, "no keys to verify tickets with: refused", "postgres[0]: store not ready: not asked while", "postgres[1]")
+		w.do(func() { w.keysErr = nil })
+		time.Sleep(2 * checkWhenIll)
+		synctest.Wait()
+		wantProblems(t, r, "postgres[1]: store not ready: no schema")
 		w.do(func() {
 			if w.ready != [2]bool{true, false} {
 				t.Errorf("the metrics were told %v", w.ready)
 			}
-			w.keysErr, w.storeErrs[1] = nil, nil
+			w.storeErrs[1] = &fencestore.Refusal{Reason: fencestore.NotReady, Detail: "It is pinned.", Hint: "Adopt it."}
 		})
+		time.Sleep(checkWhenIll)
+		synctest.Wait()
+		wantProblems(t, r, "postgres[1]: store not ready: It is pinned. Adopt it.")
+		w.do(func() { w.storeErrs[1] = nil })
 		time.Sleep(checkWhenIll)
 		synctest.Wait()
 		wantProblems(t, r)
@@ -104,7 +114,7 @@ func TestReadinessFollowsKeysAndStores(t *testing.T) {
 			if w.refreshes != 2 {
 				t.Errorf("keys were fetched %d times: once they are there the remote verifier keeps them", w.refreshes)
 			}
-			if last := w.clusters[len(w.clusters)-1]; last != "c1" || w.clusters[0] != "" {
+			if w.clusters[0] != "c1" {
 				t.Errorf("the store was asked for clusters %q", w.clusters)
 			}
 			w.hangs[0] = false
@@ -116,7 +126,7 @@ func TestReadinessFollowsKeysAndStores(t *testing.T) {
 		wantProblems(t, r, "draining")
 		stop()
 		<-done
-		if got := strings.Count(log.String(), "store not ready"); got != 2 {
+		if got := strings.Count(log.String(), "store not ready"); got != 5 {
 			t.Errorf("%d warnings, want one a change:\n%s", got, &log)
 		}
 	})

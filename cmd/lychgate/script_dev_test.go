@@ -43,7 +43,8 @@ func cmdDev(ts *testscript.TestScript, _ bool, args []string) {
 	ts.Check(err)
 	ts.Check(run.cmd.Start())
 	ts.Defer(func() { _ = run.stop() }) // of a story that failed
-	watchdog := time.AfterFunc(storyTimeout, func() { _ = run.cmd.Process.Kill() })
+	process := run.cmd.Process
+	watchdog := time.AfterFunc(storyTimeout, func() { _ = process.Kill() })
 	defer watchdog.Stop()
 	read := readTour
 	if slices.Contains(args, "--json") {

@@ -76,13 +76,16 @@ func cmdStatus(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
-// postgres starts a throw-away server and points the variables of libpq at it.
-func cmdPostgres(ts *testscript.TestScript, _ bool, _ []string) {
+// postgres HBA... starts a throw-away server, with these lines of pg_hba.conf first, and points the variables
+// of libpq at it; $PG_DSN and $PG_APP_DSN are its superuser's.
+func cmdPostgres(ts *testscript.TestScript, _ bool, hba []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), storyTimeout)
 	defer cancel()
-	server, err := pgserver.Start(ctx, pgserver.Config{Settings: map[string]string{"fsync": "off"}})
+	server, err := pgserver.Start(ctx, pgserver.Config{Settings: map[string]string{"fsync": "off"}, HBA: hba})
 	ts.Check(err)
 	ts.Defer(func() { ts.Check(server.Stop()) })
+	ts.Setenv("PG_DSN", server.DSN("postgres", "postgres"))
+	ts.Setenv("PG_APP_DSN", server.DSN("postgres", "app"))
 	ts.Setenv("PGHOST", server.Host())
 	ts.Setenv("PGPORT", strconv.Itoa(server.Port()))
 	ts.Setenv("PGUSER", "postgres")

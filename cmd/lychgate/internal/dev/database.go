@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -21,6 +22,9 @@ const (
 	madeByDev   = "made by lychgate dev"
 )
 
+// adoptTimeout bounds the end of sessions that an earlier dev may have left.
+const adoptTimeout = 10 * time.Second
+
 // database is what the other parts need to know of the prepared database.
 type database struct {
 	upstream    string // for the proxy: host:port, or /folder:port
@@ -32,7 +36,7 @@ type database struct {
 // prepare makes the database app with its roles, the fence and a protected demo table; what is there stays.
 // dsn is a superuser's. On a throw-away server everybody on the machine is trusted; elsewhere the roles get
 // passwords, new ones each time.
-func prepare(ctx context.Context, dsn string, throwAway bool) (database, error) {
+func prepare(ctx context.Context, dsn string, throwAway bool, cluster string) (database, error) {
 	config, err := pgx.ParseConfig(dsn)
 	if err != nil {
 		return database{}, err
@@ -54,7 +58,13 @@ func prepare(ctx context.Context, dsn string, throwAway bool) (database, error) 
 		return database{}, err
 	}
 	config.Database = appDatabase
-	if err := with(ctx, config, func(conn *pgx.Conn) error { return makeDemo(ctx, conn) }); err != nil {
+	err = with(ctx, config, func(conn *pgx.Conn) error {
+		if err := installFence(ctx, conn, cluster); err != nil {
+			return err
+		}
+		return makeDemo(ctx, conn)
+	})
+	if err != nil {
 		return database{}, err
 	}
 	return database{
@@ -114,12 +124,20 @@ func makeDatabase(ctx context.Context, conn *pgx.Conn) error {
 	return exec(ctx, conn, "COMMENT ON DATABASE "+appDatabase+" IS '"+madeByDev+"'")
 }
 
-// makeDemo installs the fence and a table that it protects. The table belongs to the superuser: its owner
-// could take the guard off.
-func makeDemo(ctx context.Context, conn *pgx.Conn) error {
-	if _, err := fencesql.Install(ctx, conn, fencesql.Options{}); err != nil {
+// installFence pins the database to the cluster. One that an earlier dev has left behind is of a cluster that
+// is gone, or was: it is taken over with all that it holds.
+func installFence(ctx context.Context, conn *pgx.Conn, cluster string) error {
+	state, err := fencesql.Install(ctx, conn, fencesql.Options{})
+	if err != nil || state.Cluster == cluster {
 		return err
 	}
+	_, err = fencesql.Adopt(ctx, conn, cluster, adoptTimeout)
+	return err
+}
+
+// makeDemo makes a table that the fence protects. It belongs to the superuser: its owner could take the
+// guard off.
+func makeDemo(ctx context.Context, conn *pgx.Conn) error {
 	err := exec(ctx, conn, `CREATE TABLE IF NOT EXISTS ledger (
 			id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
 			region text NOT NULL,

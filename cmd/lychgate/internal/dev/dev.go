@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/lychgate/lychgate/coordinator"
+	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/proxy"
 	"github.com/lychgate/lychgate/sql/pgserver"
 )
@@ -96,44 +97,50 @@ type runner struct {
 func (r *runner) start() (Endpoints, error) {
 	ctx, cancel := context.WithTimeout(r.stack.ctx, startTimeout)
 	defer cancel()
-	db, err := r.startDatabase(ctx)
+	superuser, err := r.startPostgres(ctx)
 	if err != nil {
-		return Endpoints{}, inPart("database", err)
+		return Endpoints{}, err // names its part
 	}
 	if err := r.startNodes(); err != nil {
 		return Endpoints{}, err
+	}
+	cluster, err := r.cluster(ctx)
+	if err != nil {
+		return Endpoints{}, err
+	}
+	db, err := prepare(ctx, superuser, r.config.Postgres == "", cluster)
+	if err != nil {
+		return Endpoints{}, inPart("database", err)
 	}
 	if err := r.startProxy(ctx, db); err != nil {
 		return Endpoints{}, inPart("proxy", err)
 	}
 	e := Endpoints{
 		Proxy: r.ports.proxy, Admin: "http://" + r.ports.admin, Dir: r.dir,
-		Database: appDatabase, User: appRole, Password: db.appPassword, Direct: db.direct,
+		Database: appDatabase, User: appRole, Password: db.appPassword, Direct: db.direct, HTTP: r.urls(),
 	}
 	for _, n := range r.ports.nodes {
 		e.GRPC = append(e.GRPC, n.grpc)
-		e.HTTP = append(e.HTTP, "http://"+n.http)
 	}
 	return e, nil
 }
 
-func (r *runner) startDatabase(ctx context.Context) (database, error) {
-	dsn := r.config.Postgres
-	owned := dsn == ""
-	if owned {
-		server, err := pgserver.Start(ctx, pgserver.Config{
-			Dir: filepath.Join(r.dir, "postgres"), Port: r.config.PostgresPort, Log: r.config.PostgresLog,
-		})
-		if err != nil {
-			return database{}, err
-		}
-		r.stack.run("PostgreSQL", func(ctx context.Context) error {
-			<-ctx.Done()
-			return inPart("PostgreSQL", server.Stop())
-		})
-		dsn = server.DSN("postgres", "postgres")
+// startPostgres returns a superuser's connection string.
+func (r *runner) startPostgres(ctx context.Context) (string, error) {
+	if r.config.Postgres != "" {
+		return r.config.Postgres, nil
 	}
-	return prepare(ctx, dsn, owned)
+	server, err := pgserver.Start(ctx, pgserver.Config{
+		Dir: filepath.Join(r.dir, "postgres"), Port: r.config.PostgresPort, Log: r.config.PostgresLog,
+	})
+	if err != nil {
+		return "", err
+	}
+	r.stack.run("PostgreSQL", func(ctx context.Context) error {
+		<-ctx.Done()
+		return inPart("PostgreSQL", server.Stop())
+	})
+	return server.DSN("postgres", "postgres"), nil
 }
 
 func (r *runner) startNodes() error {
@@ -160,6 +167,28 @@ func (r *runner) startNodes() error {
 	return nil
 }
 
+// cluster learns the name of the cluster, which a new one gives itself.
+func (r *runner) cluster(ctx context.Context) (string, error) {
+	keys, err := ticket.NewRemote(ticket.RemoteConfig{URLs: r.urls()})
+	if err != nil {
+		return "", err
+	}
+	defer keys.Close()
+	if err := keys.Refresh(ctx); err != nil {
+		return "", err
+	}
+	return keys.Cluster(), nil
+}
+
+// urls are the HTTP addresses of the nodes.
+func (r *runner) urls() []string {
+	var urls []string
+	for _, n := range r.ports.nodes {
+		urls = append(urls, "http://"+n.http)
+	}
+	return urls
+}
+
 func nodeName(i int) string { return fmt.Sprintf("n%d", i+1) }
 
 // runAll runs the nodes and stops them together: there is nobody left to hand leadership to.
@@ -174,10 +203,7 @@ func runAll(ctx context.Context, nodes []*coordinator.Node) error {
 func (r *runner) startProxy(ctx context.Context, db database) error {
 	c := proxy.DefaultConfig()
 	c.Node, c.Admin, c.DrainTimeout = "dev", r.ports.admin, drainTimeout
-	c.Coordinators = nil
-	for _, n := range r.ports.nodes {
-		c.Coordinators = append(c.Coordinators, "http://"+n.http)
-	}
+	c.Coordinators = r.urls()
 	c.Postgres = []proxy.Postgres{{Listen: r.ports.proxy, Upstream: db.upstream, Database: appDatabase, Store: db.store}}
 	server, err := proxy.New(c.WithDefaults(), proxy.Deps{Logger: r.config.Logger})
 	if err != nil {
