@@ -30,6 +30,12 @@ func explain(err error, addrs []string) error {
 
 func hintFor(e *client.Error, addrs []string) string {
 	switch {
+	case errors.Is(e, client.ErrWaitTimeout):
+		return "see who has it: lychgate lock get " + e.Resource
+	case e.Holder != nil && errors.Is(e, client.ErrHeld):
+		return fmt.Sprintf("held by %s with token %d for another %v at most; wait with --wait",
+			e.Holder.GetClientId(), e.Holder.GetFencingToken(),
+			time.Duration(e.Holder.GetRemaining())*time.Millisecond)
 	case e.Hint != "":
 		return e.Hint
 	case errors.Is(e, client.ErrUnreachable):
@@ -37,10 +43,6 @@ func hintFor(e *client.Error, addrs []string) string {
 			strings.Join(addrs, " or "))
 	case errors.Is(e, client.ErrNoLeader):
 		return "nothing is lost; the cluster has no quorum, or elects a leader: try again"
-	case e.Holder != nil && errors.Is(e, client.ErrHeld):
-		return fmt.Sprintf("held by %s with token %d for another %v at most; wait with --wait",
-			e.Holder.GetClientId(), e.Holder.GetFencingToken(),
-			time.Duration(e.Holder.GetRemaining())*time.Millisecond)
 	case errors.Is(e, client.ErrLeaseEnded):
 		return "it was released or broken, or it ran out: acquire again"
 	case e.Applied == lockpb.Applied_MAYBE:

@@ -33,22 +33,23 @@ type door struct {
 // knockTimeout bounds the first showing of the ticket. A takeover may take a few seconds.
 const knockTimeout = 15 * time.Second
 
-// open shows the ticket to the proxy, so that earlier holders are fenced before the command starts, and
-// opens the listener. close must be called if it succeeds.
+// open opens the listener and shows the ticket through it once, so that earlier holders are fenced before the
+// command starts. close must be called if it succeeds.
 func (d *door) open(ctx context.Context) error {
-	if err := d.knock(ctx); err != nil {
-		return err
-	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return fmt.Errorf("run: listener for the command: %w", err)
 	}
-	ctx, d.stop = context.WithCancel(ctx)
-	d.listener = l
+	serving, stop := context.WithCancel(ctx)
+	d.listener, d.stop = l, stop
 	d.served.Go(func() {
 		// It ends with its context; an earlier end shows as refused connections in the command.
-		_ = postgres.ServeTicket(ctx, l, postgres.TicketConfig{ProxyAddr: d.proxy, Ticket: d.lease.Ticket})
+		_ = postgres.ServeTicket(serving, l, postgres.TicketConfig{ProxyAddr: d.proxy, Ticket: d.lease.Ticket})
 	})
+	if err := d.knock(ctx); err != nil {
+		d.close()
+		return err
+	}
 	return nil
 }
 
@@ -61,34 +62,53 @@ func (d *door) close() {
 	d.served.Wait()
 }
 
-// knock connects to the proxy once. The proxy raises the floor before anything else, so a refusal by the
-// database itself (a wrong password, say) comes after that and is the command's to see.
+// knock connects to the proxy once. The proxy raises the floor before it lets the client log in, so a login that
+// fails has done what it was for, and is the command's to see.
 func (d *door) knock(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, knockTimeout)
 	defer cancel()
-	cfg, err := pgconn.ParseConfig(d.url(d.proxy))
-	if err != nil {
-		return fmt.Errorf("run: proxy %s: %w", d.proxy, err)
-	}
-	cfg.RuntimeParams["fence.ticket"] = d.lease.Ticket()
-	conn, err := pgconn.ConnectConfig(ctx, cfg)
+	conn, err := pgconn.Connect(ctx, d.url())
 	if err == nil {
 		return conn.Close(ctx)
 	}
-	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok {
-		if !strings.HasPrefix(refusal.Code, "LG") {
-			return nil
-		}
-		return fmt.Errorf("run: the proxy refused the lock's ticket: %s: %s (%s)", refusal.Message, refusal.Hint, refusal.Code)
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok {
+		return fmt.Errorf("run: proxy %s: %w", d.proxy, err)
 	}
-	return fmt.Errorf("run: proxy %s: %w; set --proxy or LYCHGATE_PROXY, or --proxy none for a command that needs no database", d.proxy, err)
+	if strings.HasPrefix(refusal.Code, classAuthorization) {
+		return nil
+	}
+	err = fmt.Errorf("run: proxy %s: %s (%s)", d.proxy, refusal.Message, refusal.Code)
+	for _, more := range []string{refusal.Detail, refusal.Hint, hintForCode(refusal.Code)} {
+		if more != "" {
+			err = fmt.Errorf("%w; %s", err, more)
+		}
+	}
+	return err
 }
 
-// url is the database behind addr.
-func (d *door) url(addr string) string {
+// SQLSTATEs of PostgreSQL that knock knows.
+const (
+	classAuthorization = "28"
+	codeNoDatabase     = "3D000"
+	codeCannotConnect  = "57P03"
+)
+
+func hintForCode(code string) string {
+	switch code {
+	case codeNoDatabase:
+		return "set --database"
+	case codeCannotConnect:
+		return "set --proxy or LYCHGATE_PROXY, or --proxy none for a command that needs no database"
+	}
+	return ""
+}
+
+// url is the database behind the listener.
+func (d *door) url() string {
 	name := firstOf(d.user, os.Getenv("PGUSER"), systemUser())
 	u := url.URL{
-		Scheme: "postgres", User: url.User(name), Host: addr,
+		Scheme: "postgres", User: url.User(name), Host: d.listener.Addr().String(),
 		Path:     "/" + firstOf(d.database, os.Getenv("PGDATABASE"), name),
 		RawQuery: "sslmode=disable",
 	}
@@ -100,7 +120,7 @@ func (d *door) environment(env []string) []string {
 	host, port, _ := net.SplitHostPort(d.listener.Addr().String())
 	set := []string{
 		"PGHOST=" + host, "PGPORT=" + port, "PGSSLMODE=disable", "PGGSSENCMODE=disable",
-		"DATABASE_URL=" + d.url(d.listener.Addr().String()),
+		"DATABASE_URL=" + d.url(),
 	}
 	if d.user != "" {
 		set = append(set, "PGUSER="+d.user)

@@ -56,6 +56,8 @@ type Grant struct {
 // Handler answers a call.
 type Handler func(context.Context) (any, error)
 
+var errClosed = errors.New("clienttest: closed")
+
 // Server is the fake. It is safe for concurrent use.
 type Server struct {
 	table *table
@@ -148,20 +150,37 @@ func (s *Server) listener(addr string) (*bufconn.Listener, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
-		return nil, errors.New("clienttest: closed")
+		return nil, errClosed
 	}
 	l, ok := s.listeners[addr]
 	if !ok {
 		l = bufconn.Listen(1 << 16)
-		g := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.handle(addr)), grpc.KeepaliveEnforcementPolicy(
-			keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})) // as a coordinator
-		lockpb.RegisterLocksServer(g, locks{table: s.table})
-		lockpb.RegisterClusterServer(g, cluster{table: s.table})
 		s.listeners[addr] = l
-		s.servers = append(s.servers, g)
-		s.serving.Go(func() { _ = g.Serve(l) }) // ends with Stop
+		s.serve(addr, l)
 	}
 	return l, nil
+}
+
+// Serve answers on l too, for clients in other processes. It does not block; Close closes l. Their calls carry
+// l's address.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return errClosed
+	}
+	s.serve(l.Addr().String(), l)
+	return nil
+}
+
+// serve starts a node. The caller holds mu.
+func (s *Server) serve(addr string, l net.Listener) {
+	g := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.handle(addr)), grpc.KeepaliveEnforcementPolicy(
+		keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})) // as a coordinator
+	lockpb.RegisterLocksServer(g, locks{table: s.table})
+	lockpb.RegisterClusterServer(g, cluster{table: s.table})
+	s.servers = append(s.servers, g)
+	s.serving.Go(func() { _ = g.Serve(l) }) // ends with Stop
 }
 
 func (s *Server) handle(addr string) grpc.UnaryServerInterceptor {
