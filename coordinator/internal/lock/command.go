@@ -11,6 +11,9 @@ import (
 // created. It is carried in the log and never compared with any machine's clock.
 type LeaseTime int64
 
+// MaxLeaseTime is the last instant that the machine can reckon with, 146 years after the cluster's creation.
+const MaxLeaseTime = LeaseTime(1) << 62
+
 // Add returns t moved by d.
 func (t LeaseTime) Add(d time.Duration) LeaseTime { return t + LeaseTime(d) }
 

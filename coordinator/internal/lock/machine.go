@@ -7,7 +7,7 @@ import "github.com/lychgate/lychgate/coordinator/lease"
 
 // Entry is one log entry: commands that take effect together at one instant of lease time.
 type Entry struct {
-	Now      LeaseTime // the leader's stamp; the machine uses the larger of it and its own
+	Now      LeaseTime // the leader's stamp, 0 to MaxLeaseTime; the machine uses the larger of it and its own
 	Commands []Command
 }
 

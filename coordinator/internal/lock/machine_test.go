@@ -224,7 +224,8 @@ func TestSameLogOnThreeMachines(t *testing.T) {
 		a := acquire(fmt.Sprintf("c%d", i%3), fmt.Sprintf("r%d", i%2), n)
 		a.AsOf = machines[0].Info().Now
 		commands := []lock.Command{
-			waiting(a, uint64(n)), lock.Renew{Identity: "me", Lease: lease.ID{2: n - 1}},
+			waiting(a, uint64(n)),
+			lock.Renew{Identity: "me", Lease: lease.ID{2: n - 1}},
 			lock.Release{Identity: "me", Lease: lease.ID{2: n - 3}},
 		}
 		if i%5 == 4 {

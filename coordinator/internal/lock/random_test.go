@@ -37,13 +37,9 @@ func pick[T any](w *world, label string, from ...T) T {
 	return rapid.SampledFrom(from).Draw(w.t, label)
 }
 
-func (w *world) seconds(label string, low, high int) time.Duration {
-	return time.Duration(rapid.IntRange(low, high).Draw(w.t, label)) * time.Second
-}
-
 func (w *world) entry() lock.Entry {
 	w.now = w.now.Add(pick(w, "pass", 0, 0, 0, time.Second, time.Second, time.Second, 2*time.Second, 5*time.Second, 13*time.Second))
-	e := lock.Entry{Now: w.now.Add(-pick(w, "skew", 0, 0, 0, 3*time.Second))}
+	e := lock.Entry{Now: max(0, w.now.Add(-pick(w, "skew", 0, 0, 0, 3*time.Second)))}
 	for range pick(w, "commands", 0, 1, 1, 2, 3, 6) {
 		e.Commands = append(e.Commands, w.command())
 	}
@@ -128,6 +124,7 @@ func (w *world) client() lease.ClientID { return pick[lease.ClientID](w, "client
 func (w *world) resource() lease.Resource {
 	return pick[lease.Resource](w, "resource", "r1", "r1", "r2")
 }
+
 func (w *world) request() lease.RequestID {
 	return pick[lease.RequestID](w, "request", "1", "2", "3", "4", "5", "6", "7", "8")
 }

@@ -36,6 +36,8 @@ func checkHeader(h Header) error {
 		return fmt.Errorf("the token counter %d is above %d", h.Counter, maxCounter)
 	case h.Incarnation > lease.MaxIncarnation:
 		return fmt.Errorf("the incarnation %d is above %d", h.Incarnation, lease.MaxIncarnation)
+	case h.Now < 0 || h.Now > MaxLeaseTime:
+		return fmt.Errorf("the lease time %d is out of range", h.Now)
 	case !slices.IsSortedFunc(h.Keys, compareKeys):
 		return fmt.Errorf("the keys are not in order")
 	case !h.Initialised:

@@ -70,6 +70,7 @@ func TestRestoreRefuses(t *testing.T) {
 	}{
 		{"counter too large", "counter", func(p *parts) { p.header.Counter = 1 << 40 }},
 		{"incarnation too large", "incarnation", func(p *parts) { p.header.Incarnation = 1 << 13 }},
+		{"lease time", "lease time", func(p *parts) { p.header.Now = lock.MaxLeaseTime + 1 }},
 		{"config", "config", func(p *parts) { p.header.Config.MaxWait = 0 }},
 		{"keys", "keys", func(p *parts) { p.header.Keys = []lock.PutKey{{Node: "b"}, {Node: "a"}} }},
 		{"client twice", "twice", func(p *parts) { p.clients[1] = p.clients[0] }},

@@ -82,8 +82,17 @@ type SavedLease struct {
 	Unclaimed bool
 }
 
-// Snapshot freezes the machine as it stands. It costs one pointer for each pageSize records.
+// Snapshot freezes the machine as it stands. It costs one pointer for each pageSize records, and counts as a change of
+// the machine: nobody may read it meanwhile.
 func (m *Machine) Snapshot() *Snapshot {
+	s := m.look()
+	s.clients, s.requests = m.clients.freeze(), m.requests.freeze()
+	s.waiters, s.leases = m.waiters.freeze(), m.leases.freeze()
+	return s
+}
+
+// look is a snapshot that is good until the next change.
+func (m *Machine) look() *Snapshot {
 	return &Snapshot{
 		header: Header{
 			Initialised: m.initialised,
@@ -98,10 +107,10 @@ func (m *Machine) Snapshot() *Snapshot {
 			HeadStart:   m.headStart,
 			Keys:        m.keys,
 		},
-		clients:  m.clients.freeze(),
-		requests: m.requests.freeze(),
-		waiters:  m.waiters.freeze(),
-		leases:   m.leases.freeze(),
+		clients:  &m.clients,
+		requests: &m.requests,
+		waiters:  &m.waiters,
+		leases:   &m.leases,
 	}
 }
 

@@ -92,18 +92,23 @@ func (m *Machine) Get(name lease.Resource) View {
 }
 
 // List describes the resources that are held or awaited, that begin with the prefix and that come after the given
-// name ("" for the first page), in the order of their names, at most limit of them.
+// name ("" for the first page), in the order of their names, at most limit of them. It looks at every resource.
 func (m *Machine) List(prefix string, after lease.Resource, limit int) []View {
-	var names []lease.Resource
+	var names []lease.Resource // the first ones so far, in order
 	for name := range m.resources {
-		if name > after && strings.HasPrefix(string(name), prefix) {
-			names = append(names, name)
+		if name <= after || !strings.HasPrefix(string(name), prefix) {
+			continue
 		}
+		at, _ := slices.BinarySearch(names, name)
+		if at >= limit {
+			continue
+		}
+		names = slices.Insert(names, at, name)
+		names = names[:min(len(names), limit)]
 	}
-	slices.Sort(names)
-	views := make([]View, 0, min(len(names), max(limit, 0)))
-	for _, name := range names[:cap(views)] {
-		views = append(views, m.Get(name))
+	views := make([]View, len(names))
+	for i, name := range names {
+		views[i] = m.Get(name)
 	}
 	return views
 }

@@ -21,6 +21,9 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // EncodeEntry returns the bytes of an entry, the same for equal entries. It fails for what DecodeEntry would stop at:
 // a name that is not UTF-8, a mode that is none.
 func EncodeEntry(e lock.Entry) ([]byte, error) {
+	if e.Now < 0 || e.Now > lock.MaxLeaseTime {
+		return nil, fmt.Errorf("encode log entry: the lease time is %d", e.Now)
+	}
 	message := &Entry{Now: int64(e.Now), Commands: make([]*Command, len(e.Commands))}
 	for i, c := range e.Commands {
 		if a, ok := c.(lock.Acquire); ok && !knownMode(LeaseMode(a.Mode)) {
@@ -68,6 +71,9 @@ func decodeEntryBody(b []byte) (lock.Entry, error) {
 	}
 	if err := known(&message); err != nil {
 		return lock.Entry{}, err
+	}
+	if now := lock.LeaseTime(message.GetNow()); now < 0 || now > lock.MaxLeaseTime {
+		return lock.Entry{}, fmt.Errorf("%w: the lease time is %d", ErrCorrupt, now)
 	}
 	e := lock.Entry{Now: lock.LeaseTime(message.GetNow()), Commands: make([]lock.Command, len(message.GetCommands()))}
 	for i, c := range message.GetCommands() {

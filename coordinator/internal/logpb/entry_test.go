@@ -115,6 +115,15 @@ func TestEncodeRefuses(t *testing.T) {
 			t.Errorf("%s: was encoded", name)
 		}
 	}
+	for _, now := range []lock.LeaseTime{-1, lock.MaxLeaseTime + 1} {
+		if _, err := EncodeEntry(lock.Entry{Now: now}); err == nil {
+			t.Errorf("lease time %d was encoded", now)
+		}
+		body := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(now))
+		if _, err := DecodeEntry(sealEntry(body)); !errors.Is(err, ErrCorrupt) {
+			t.Errorf("lease time %d: got %v, want ErrCorrupt", now, err)
+		}
+	}
 }
 
 func BenchmarkEncodeEntry(b *testing.B) {
