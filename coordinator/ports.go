@@ -77,6 +77,8 @@ func serveHTTP(ctx context.Context, server *http.Server, l net.Listener) error {
 	if err := server.Shutdown(stopping); err != nil {
 		_ = server.Close() // what did not end in time is cut off
 	}
-	<-served // http.ErrServerClosed
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
 	return nil
 }

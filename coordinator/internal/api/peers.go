@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/stats"
@@ -71,12 +72,14 @@ func (p *peers) conn(node string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// awake makes the connection to a node try again at once: it leads now, so it lives.
+// awake makes the next call to a node dial at once: it leads now, so it lives, and a connection that waits before its
+// next attempt is of no use. (ClientConn.ResetConnectBackoff is for this, and races with the library's own dialling.)
 func (p *peers) awake(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if conn := p.conns[node]; conn != nil {
-		conn.ResetConnectBackoff()
+	if conn := p.conns[node]; conn != nil && conn.GetState() == connectivity.TransientFailure {
+		delete(p.conns, node)
+		_ = conn.Close() // no call is on it
 	}
 }
 

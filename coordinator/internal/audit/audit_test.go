@@ -275,6 +275,9 @@ func TestWhatIsADecision(t *testing.T) {
 			lock.Done{},
 		},
 		Events: []lock.Event{
+			lock.WaitStarted{Mode: lease.Exclusive},
+			lock.WaitDetached{},
+			lock.WaitAttached{},
 			lock.LeaseEnded{Cause: lock.EndCancelled},
 			lock.WaitEnded{Cause: lock.WaitTimedOut},
 			lock.ResourceBroken{Token: 5},
@@ -289,7 +292,7 @@ func TestWhatIsADecision(t *testing.T) {
 		}
 		return strings.Join(words, ", ")
 	}
-	want := "queued, refused lease_ended, cancelled, ended cancelled, wait_ended timed_out, broken, key_added, leader_started"
+	want := "refused lease_ended, cancelled, queued, detached, attached, ended cancelled, wait_ended timed_out, broken, key_added, leader_started"
 	if got := short(Config{}); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

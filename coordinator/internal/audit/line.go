@@ -55,10 +55,6 @@ func linesOf(a *group.Applied, config Config) []line {
 
 func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool) {
 	switch r := result.(type) {
-	case lock.Waiting:
-		l := fromCommand(cmd)
-		l.Decision = "queued"
-		return l, true
 	case lock.Refused:
 		l := fromCommand(cmd)
 		l.Decision, l.Cause = "refused", r.Reason.String()
@@ -71,7 +67,7 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 		l := fromGrant(r.Grant)
 		l.Decision = "renewed"
 		return l, renewals
-	case lock.Granted, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
+	case lock.Granted, lock.Waiting, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
 	}
 	return line{}, false
 }
@@ -118,6 +114,21 @@ func fromEvent(event lock.Event) line {
 		return line{
 			Decision: "ended", Cause: e.Cause.String(), Resource: string(e.Resource), Lease: e.Hash.String(),
 			Token: e.Token, Mode: e.Mode.String(), Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
+		}
+	case lock.WaitStarted:
+		return line{
+			Decision: "queued", Resource: string(e.Resource), Mode: e.Mode.String(),
+			Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
+		}
+	case lock.WaitAttached:
+		return line{
+			Decision: "attached", Resource: string(e.Resource),
+			Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
+		}
+	case lock.WaitDetached:
+		return line{
+			Decision: "detached", Resource: string(e.Resource),
+			Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
 		}
 	case lock.WaitEnded:
 		return line{
