@@ -76,6 +76,7 @@ func leavesOf(path string, v reflect.Value) []leaf {
 		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct {
 			return leavesOf(path, v.Index(0))
 		}
+	default:
 	}
 	return []leaf{{path, v}}
 }
