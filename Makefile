@@ -32,7 +32,7 @@ lint: ## run the linters and check that the code is formatted
 
 .PHONY: generate
 generate: ## regenerate the code of the protobuf files
-	@$(tool) buf generate --template .ci/buf.gen.yaml
+	@$(tool) buf generate --config .ci/buf.yaml --template .ci/buf.gen.yaml --path coordinator
 
 .PHONY: generated
 generated: generate ## check that the generated code is current
