@@ -33,8 +33,12 @@ func (f *fences) add(claims []fencestore.Claim, local bool) {
 	f.unwanted = gate.Without(f.unwanted, claims)
 }
 
-// reset takes everything away that is not of this transaction, once it commits.
-func (f *fences) reset() { f.next, f.replaces = nil, true }
+// reset takes everything away, once the transaction commits. What the transaction itself has joined stays in force
+// until its end.
+func (f *fences) reset() {
+	f.local = union(f.local, f.next)
+	f.next, f.replaces = nil, true
+}
 
 // settle draws the line under a transaction.
 func (f *fences) settle(outcome track.Outcome) {

@@ -295,8 +295,8 @@ func (r *relay) finish(err error) error {
 func (r *relay) why(err error) error {
 	r.mu.Lock()
 	reason, silent := r.reason, r.silent
-	claims := r.fences.any()
 	r.mu.Unlock()
+	bound := r.session.member != nil && len(r.session.member.Claims()) > 0
 	var fatal *serverFatal
 	isFatal := errors.As(err, &fatal)
 	switch {
@@ -304,7 +304,7 @@ func (r *relay) why(err error) error {
 		err = reason
 	case errors.Is(err, errClientGone), silent && !isFatal:
 		return err
-	case !claims || isFatal && fatal.notice.Code != codeAdminShutdown:
+	case !bound || isFatal && fatal.notice.Code != codeAdminShutdown:
 		return err
 	default:
 		if refusal := r.session.member.Explain(r.ctx); refusal != nil {

@@ -39,7 +39,6 @@ type fakeServer struct {
 	queries  []string
 	cancels  [][]byte
 	live     map[int64]net.Conn
-	nextPID  int64
 }
 
 const fakePID = 4711

@@ -235,6 +235,6 @@ func (g *Gate) Refused(r *Refusal) *Refusal {
 	if r.Err != nil {
 		attrs = append(attrs, "cause", r.Err.Error())
 	}
-	g.log.Info("refused", attrs...)
+	g.log.Debug("refused", attrs...)
 	return r
 }

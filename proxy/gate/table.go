@@ -79,7 +79,7 @@ func leaseEnded(c fencestore.Claim) *Refusal {
 
 // endOlder tells the sessions that a takeover has ended why. Those of other proxies learn it through Explain.
 func (g *Gate) endOlder(by fencestore.Claim) {
-	floor := fencestore.Floor{Resource: by.Resource, Token: by.Token}
+	floor := fencestore.Floor{Resource: by.Resource, Token: by.Token, Since: time.Now()}
 	var endings []ending
 	g.mu.Lock()
 	for s := range g.bound[keyOf(by)] {
