@@ -225,12 +225,9 @@ func (f *frameReader) frame() (*Frame, error) {
 }
 
 func (f *frameReader) body() ([]byte, error) {
-	size, err := binary.ReadUvarint(f.r)
+	size, err := f.size()
 	if err != nil {
-		return nil, cut(err)
-	}
-	if size > maxFrame {
-		return nil, fmt.Errorf("%w: a record of %d bytes", ErrCorrupt, size)
+		return nil, err
 	}
 	if need := binary.MaxVarintLen64 + int(size) + crc32.Size; cap(f.buf) < need {
 		f.buf = make([]byte, need)
@@ -246,6 +243,24 @@ func (f *frameReader) body() ([]byte, error) {
 		return nil, fmt.Errorf("%w: a checksum does not match", ErrCorrupt)
 	}
 	return f.buf[prefix:end], nil
+}
+
+// size reads a frame's length, at most maxFrame. binary.ReadUvarint does not tell a bad number from a reader's error.
+func (f *frameReader) size() (size uint64, err error) {
+	for shift := 0; shift < 8*binary.MaxVarintLen32; shift += 7 {
+		b, err := f.r.ReadByte()
+		if err != nil {
+			return 0, cut(err)
+		}
+		size |= uint64(b&0x7f) << shift
+		if size > maxFrame {
+			break
+		}
+		if b < 0x80 {
+			return size, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: a record that claims more than %d bytes", ErrCorrupt, maxFrame)
 }
 
 func (f *frameReader) full(b []byte) error {
