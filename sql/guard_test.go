@@ -170,11 +170,11 @@ func TestGuardExpressionWithAHostileCast(t *testing.T) {
 	_, err := app.Exec(t.Context(), "insert into forged values (row('x'))")
 	wantState(t, err, "42501")
 
-	pgtest.Exec(t, app, `create function evil.anything(text, int) returns text language sql as 'select ''a''';
+	pgtest.Exec(t, holder, `create function evil.anything(text, int) returns text language sql as 'select ''a''';
 		create operator evil.|| (function = evil.anything, leftarg = text, rightarg = int);
 		create function pg_temp.holds(text) returns boolean language sql as 'select true';
 		set search_path = evil, pg_temp, pg_catalog`)
-	_, err = app.Exec(t.Context(), "insert into public.plain values (1)")
+	_, err = holder.Exec(t.Context(), "insert into public.plain values (1)")
 	wantState(t, err, "LG002")
 }
 
@@ -210,8 +210,14 @@ func TestWhatCannotBeProtected(t *testing.T) {
 		create table whole (id int) partition by list (id); create table part partition of whole for values in (1);
 		create table lone (id int); create table "odd ""name" (id int)`)
 	for _, c := range []struct{ table, resource, state string }{
-		{"look", "id", "0A000"}, {"parent", "id", "0A000"}, {"child", "id", "0A000"}, {"part", "id", "0A000"},
-		{"no_such", "id", "42P01"}, {"plain", "no_such", "42703"}, {"plain", "max(id)", "42803"}, {"plain", "id; drop table lone", "42601"},
+		{"look", "id", "0A000"},
+		{"parent", "id", "0A000"},
+		{"child", "id", "0A000"},
+		{"part", "id", "0A000"},
+		{"no_such", "id", "42P01"},
+		{"plain", "no_such", "42703"},
+		{"plain", "max(id)", "42803"},
+		{"plain", "id; drop table lone", "42601"},
 	} {
 		_, err := fencesql.Protect(t.Context(), admin, c.table, c.resource)
 		wantState(t, err, c.state)

@@ -23,8 +23,8 @@ const installHint = "run `lychgate sql install` on the database"
 // After a doubtful answer.
 const (
 	maxAttempts = 20
-	firstPause = 5 * time.Millisecond
-	lastPause  = 250 * time.Millisecond
+	firstPause  = 5 * time.Millisecond
+	lastPause   = 250 * time.Millisecond
 )
 
 // ask runs one question until there is a clean answer: its result, or a refusal. After a warning, a lost

@@ -27,7 +27,9 @@ import (
 func TestSessionThatConnectedWhileARaiseWaited(t *testing.T) {
 	d := newDatabase(t)
 	store := d.store(t, nil)
-	mustBind(t, store, "a", 41, d.client(t))
+	if _, err := store.Raise(t.Context(), claim("a", 41)); err != nil {
+		t.Fatal(err)
+	}
 	successor := d.client(t)
 
 	joining := pgtest.Connect(t, d.dsn("postgres"))

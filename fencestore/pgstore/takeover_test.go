@@ -33,8 +33,10 @@ func TestTakeoverFromABusyHolder(t *testing.T) {
 			name  string
 			start func(*testing.T, *client, string)
 		}{
-			{"open transaction", openTransaction}, {"running query", d.runningQuery},
-			{"copy in", copyIn}, {"answer that nobody reads", d.unreadAnswer},
+			{"open transaction", openTransaction},
+			{"running query", d.runningQuery},
+			{"copy in", copyIn},
+			{"answer that nobody reads", d.unreadAnswer},
 		} {
 			t.Run(level+"/"+busy.name, func(t *testing.T) {
 				resource := strings.ReplaceAll(t.Name(), " ", "_")
@@ -156,6 +158,10 @@ func TestReusedProcessNumberIsSpared(t *testing.T) {
 	if !d.alive(t, later.session) {
 		t.Error("the later session was ended")
 	}
+	var rows int
+	if err := d.admin.QueryRow(t.Context(), "select count(*) from fence.binding").Scan(&rows); err != nil || rows != 0 {
+		t.Errorf("rows under the lower token: got %d, %v, want none", rows, err)
+	}
 }
 
 func TestSessionsThatCanNeverBeBound(t *testing.T) {
@@ -163,14 +169,8 @@ func TestSessionsThatCanNeverBeBound(t *testing.T) {
 	store := d.store(t, nil)
 	super := newClient(t, pgtest.Connect(t, d.dsn("root")))
 	elsewhere := newClient(t, pgtest.Connect(t, d.server.DSN("app", "postgres")))
-	background := fencestore.Session{}
-	err := d.admin.QueryRow(t.Context(), "select pid, (extract(epoch from backend_start) * 1000000)::bigint "+
-		"from pg_stat_activity where backend_type = 'checkpointer'").Scan(&background.PID, &background.Started)
-	if err != nil {
-		t.Fatal(err)
-	}
 	for name, s := range map[string]fencestore.Session{
-		"superuser": super.session, "another database": elsewhere.session, "not a client": background,
+		"superuser": super.session, "another database": elsewhere.session, "not a client": d.replication(t),
 	} {
 		_, err := store.Bind(t.Context(), claim("a", 41), s)
 		if refusal := wantReason(t, err, fencestore.NotAllowed); refusal.Detail == "" || refusal.Hint == "" {
@@ -180,14 +180,30 @@ func TestSessionsThatCanNeverBeBound(t *testing.T) {
 	wantFloor(t, store, "a", 0)
 }
 
+// replication is a session of this database that is no client backend.
+func (d *database) replication(t *testing.T) (s fencestore.Session) {
+	t.Helper()
+	pgtest.Exec(t, d.admin, "do $$ begin create role sender login replication; exception when duplicate_object then null; end $$")
+	conn, err := pgconn.Connect(t.Context(), d.dsn("sender")+"&replication=database")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // the server may be gone
+	s.PID = int64(conn.PID())
+	err = d.admin.QueryRow(t.Context(), "select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity "+
+		"where pid = $1 and datname = current_database()", s.PID).Scan(&s.Started)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // The stale holder fills every slot of the server: the raise needs none.
 func TestStaleHolderFillsEverySlot(t *testing.T) {
 	s := pgtest.Start(t, pgserver.Config{Settings: map[string]string{"max_connections": "12", "superuser_reserved_connections": "2"}})
 	d := newDatabaseOn(t, s)
 	store := d.store(t, func(c *pgstore.Config) { c.Conns = 2 })
-	if err := store.Check(t.Context(), cluster); err != nil {
-		t.Fatal(err)
-	}
+	await(t, func() bool { return d.sideConnections(t) == 2 }) // open without having been used
 	filled := 0
 	for {
 		conn, err := pgx.Connect(t.Context(), d.dsn("app"))
@@ -206,6 +222,15 @@ func TestStaleHolderFillsEverySlot(t *testing.T) {
 		t.Fatalf("raise: got %+v, %v, want %d ended", got, err, filled)
 	}
 	mustBind(t, store, "a", 42, d.client(t))
+}
+
+func (d *database) sideConnections(t testing.TB) (n int) {
+	t.Helper()
+	err := d.admin.QueryRow(context.Background(), "select count(*) from pg_stat_activity where application_name = 'lychgate-fence'").Scan(&n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestSchemaMissing(t *testing.T) {
