@@ -44,10 +44,10 @@ func TestNamesSayTheirField(t *testing.T) {
 	_, mode := ParseMode("upgrade")
 	_, id := ParseID("xyz")
 	for want, err := range map[string]error{
-		"client_id is empty":                               client,
-		"request_id is longer than 128 bytes":              request,
+		"client_id is empty":                                client,
+		"request_id is longer than 128 bytes":               request,
 		`mode is "upgrade"; known are exclusive and shared`: mode,
-		"lease_id is not 32 hexadecimal digits":            id,
+		"lease_id is not 32 hexadecimal digits":             id,
 	} {
 		if err == nil || err.Error() != want {
 			t.Errorf("got %v, want %q", err, want)
@@ -61,7 +61,7 @@ func TestIDCarriesItsGroup(t *testing.T) {
 	if err != nil || back != id || back.Group() != 0x0102 {
 		t.Fatalf("ParseID(%q) = %v, %v; group %d", id, back, err, back.Group())
 	}
-	if strings.Contains(id.Hash().String(), id.String()) || id.Hash() == (NewID(0x0102, [14]byte{})).Hash() {
+	if strings.Contains(id.Hash().String(), id.String()) || id.Hash() == NewID(0x0102, [14]byte{}).Hash() {
 		t.Error("the hash shows the id, or does not depend on it")
 	}
 	if _, err := ParseID(strings.Repeat("g", 32)); err == nil {
