@@ -37,23 +37,28 @@ type clientKey struct {
 	client   lease.ClientID
 }
 
-// clientOf is the client of a command, or the zero value. A release names only its lease; holder looks up
-// whose that is.
-func clientOf(cmd lock.Command, holder func(lease.ID) lease.ClientID) clientKey {
+// newProposal is a command with what the state knows about its lease: a release names nothing else of its
+// client, and a renewal says nothing of how urgent it is. lookup finds a live lease.
+func newProposal(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) *proposal {
+	p := &proposal{cmd: cmd, done: make(chan answer, 1)}
 	switch c := cmd.(type) {
 	case lock.Acquire:
-		return clientKey{c.Identity, c.Client}
+		p.client = clientKey{c.Identity, c.Client}
 	case lock.Cancel:
-		return clientKey{c.Identity, c.Client}
+		p.client = clientKey{c.Identity, c.Client}
 	case lock.Detach:
-		return clientKey{c.Identity, c.Client}
+		p.client = clientKey{c.Identity, c.Client}
 	case lock.Release:
-		if client := holder(c.Lease); client != "" {
-			return clientKey{c.Identity, client}
+		if grant, ok := lookup(c.Lease); ok {
+			p.client = clientKey{c.Identity, grant.Client}
 		}
-	case lock.Renew, lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
+	case lock.Renew:
+		if grant, ok := lookup(c.Lease); ok {
+			p.deadline = grant.Deadline
+		}
+	case lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
 	}
-	return clientKey{}
+	return p
 }
 
 // sizeOf estimates the encoded size of a command from above; it bounds an entry, and need not be exact.

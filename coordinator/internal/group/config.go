@@ -85,7 +85,7 @@ type Limits struct {
 func (t Timing) withDefaults() Timing {
 	set(&t.Heartbeat, 500*time.Millisecond)
 	set(&t.Election, t.Heartbeat)
-	set(&t.LeaderLease, t.Heartbeat/2)
+	set(&t.LeaderLease, t.Heartbeat) // a busy machine is silent for longer than half of it now and then
 	set(&t.Commit, 50*time.Millisecond)
 	set(&t.Tick, 200*time.Millisecond)
 	set(&t.RPC, 5*time.Second)

@@ -63,14 +63,14 @@ func (g *Group) instant() time.Duration { return time.Since(g.start) }
 // ends, or this node can no longer tell; the error is then always an *Error, whose Kind says whether the
 // command may have been applied. A refusal by the state machine is a result and not an error.
 func (g *Group) Propose(ctx context.Context, cmd lock.Command) (Outcome, error) {
-	p := &proposal{cmd: cmd, done: make(chan answer, 1)}
-	if refusal := g.queue.push(p, clientOf(cmd, g.holder)); refusal != nil {
+	p := newProposal(cmd, g.lease)
+	if refusal := g.queue.push(p); refusal != nil {
 		g.config.Observer.CommandRefused(refusal.Kind)
 		return Outcome{}, g.hint(refusal)
 	}
 	select {
 	case a := <-p.done:
-		return a.outcome, g.hintError(a.err)
+		return g.answered(a)
 	case <-ctx.Done():
 	}
 	if g.queue.withdraw(p) {
@@ -78,7 +78,7 @@ func (g *Group) Propose(ctx context.Context, cmd lock.Command) (Outcome, error) 
 	}
 	select {
 	case a := <-p.done: // it was answered in the same moment
-		return a.outcome, g.hintError(a.err)
+		return g.answered(a)
 	default:
 		return Outcome{}, g.hint(&Error{Kind: Unknown, Err: context.Cause(ctx)})
 	}
@@ -95,7 +95,7 @@ func (g *Group) Read(ctx context.Context, fn func(*lock.Machine)) (Outcome, erro
 	select {
 	case a := <-r.done:
 		if a.err != nil {
-			return Outcome{}, g.hintError(a.err)
+			return Outcome{}, g.hint(a.err)
 		}
 	case <-ctx.Done():
 		g.queue.withdrawRead(r)
@@ -137,14 +137,10 @@ func hasKey(m *lock.Machine, key lock.PutKey) bool {
 	return false
 }
 
-// holder is the client of a live lease, or empty.
-func (g *Group) holder(id lease.ID) (client lease.ClientID) {
-	g.replica.view(func(m *lock.Machine) {
-		if grant, ok := m.Lease(id); ok {
-			client = grant.Client
-		}
-	})
-	return client
+// lease describes a live lease.
+func (g *Group) lease(id lease.ID) (grant lock.Grant, ok bool) {
+	g.replica.view(func(m *lock.Machine) { grant, ok = m.Lease(id) })
+	return grant, ok
 }
 
 // hint is e with the leader that this node knows of.
@@ -154,11 +150,11 @@ func (g *Group) hint(e *Error) *Error {
 	return &hinted
 }
 
-func (g *Group) hintError(err error) error {
-	if e, ok := err.(*Error); ok { //nolint:errorlint // an answer holds an *Error or nil, never a wrapped one
-		return g.hint(e)
+func (g *Group) answered(a answer) (Outcome, error) {
+	if a.err != nil {
+		return Outcome{}, g.hint(a.err)
 	}
-	return err
+	return a.outcome, nil
 }
 
 // leadership is who leads, as this node knows it.

@@ -140,7 +140,11 @@ func (s *succession) transfer() {
 	defer timer.Stop()
 	select {
 	case err := <-handed:
-		s.group.config.Logger.Info("handed leadership over", "error", err)
+		if err != nil {
+			s.group.config.Logger.Info("leadership was not handed over", "error", err)
+			return
+		}
+		s.group.config.Logger.Info("handed leadership over")
 	case <-timer.C:
 		s.group.config.Logger.Warn("leadership was not handed over in time")
 	}

@@ -56,7 +56,6 @@ type question struct {
 
 type reply struct {
 	Err     string
-	Maybe   bool // of Err: it may have been applied
 	Index   uint64
 	Token   uint64
 	Retried bool
@@ -119,7 +118,7 @@ func answerOne(ctx context.Context, g *Group, q question) reply {
 	}
 	outcome, err := g.Propose(ctx, cmd)
 	if err != nil {
-		r.Err, r.Maybe = err.Error(), err.(*Error).MaybeApplied()
+		r.Err = err.Error()
 		return r
 	}
 	r.Index = outcome.Index

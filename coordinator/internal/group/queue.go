@@ -2,6 +2,7 @@ package group
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,18 +14,22 @@ type proposal struct {
 	cmd  lock.Command
 	done chan answer // capacity 1
 
+	client   clientKey      // whose order it keeps; zero for none
+	deadline lock.LeaseTime // of the lease that it renews
+
 	// The queue's own, under its mutex.
 	class    class
-	client   clientKey
 	size     int
-	place    *list.Element // nil once it has left the queue
-	proposed bool          // it is in an entry now: its context can no longer take it back
+	queued   bool
+	place    *list.Element // in a fifo
+	arrived  uint64        // in a line by deadline
+	position int           // in a line by deadline
 }
 
-// answer is how a proposal or a read ends: err is nil or an *Error.
+// answer is how a proposal or a read ends.
 type answer struct {
 	outcome Outcome
-	err     error
+	err     *Error // nil if it has an outcome
 }
 
 // reading is a linearizable read that waits for an entry proposed after it came.
@@ -39,11 +44,12 @@ type reading struct {
 type queue struct {
 	limit    int
 	maxReads int
+	maxSize  int // a command counts for at most this, so that it fits its class's share of an entry
 	ready    chan struct{} // capacity 1: there is something to take
 
 	mu      sync.Mutex
 	refusal *Error // why nothing is accepted; nil while the node leads
-	classes [classes]list.List
+	lines   [classes]line
 	queued  int
 	clients map[clientKey]*standing
 	reads   list.List
@@ -63,9 +69,11 @@ func newQueue(limits Limits) *queue {
 	return &queue{
 		limit:    limits.Queue,
 		maxReads: limits.Reads,
+		maxSize:  limits.BatchBytes / slices.Max(shareOf[:]),
 		ready:    make(chan struct{}, 1),
 		refusal:  &Error{Kind: NotLeader, Err: errNotServing},
 		clients:  make(map[clientKey]*standing),
+		lines:    [classes]line{renewing: &byDeadline{}, ending: &fifo{}, acquiring: &fifo{}},
 	}
 }
 
@@ -81,9 +89,8 @@ func (q *queue) close(reason *Error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.refusal = reason
-	for c := range q.classes {
-		for e := q.classes[c].Front(); e != nil; e = q.classes[c].Front() {
-			p := e.Value.(*proposal)
+	for _, l := range q.lines {
+		for p := l.first(); p != nil; p = l.first() {
 			q.remove(p)
 			p.done <- answer{err: reason}
 		}
@@ -95,9 +102,9 @@ func (q *queue) close(reason *Error) {
 	}
 }
 
-// push queues a command, or says why not. client is the zero value for a command without order.
-func (q *queue) push(p *proposal, client clientKey) *Error {
-	p.class, p.client, p.size = classOf(p.cmd), client, sizeOf(p.cmd)
+// push queues a command, or says why not.
+func (q *queue) push(p *proposal) *Error {
+	p.class, p.size = classOf(p.cmd), min(sizeOf(p.cmd), q.maxSize)
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.refusal != nil {
@@ -106,19 +113,26 @@ func (q *queue) push(p *proposal, client clientKey) *Error {
 	if q.queued >= q.share(p.class) {
 		return &Error{Kind: Overloaded, RetryAfter: retryOverload, Err: errQueueFull}
 	}
+	q.join(p)
+	q.lines[p.class].add(p)
+	p.queued = true
 	q.queued++
-	if client != (clientKey{}) {
-		s := q.clients[client]
-		if s == nil {
-			s = &standing{class: p.class}
-			q.clients[client] = s
-		}
-		s.count++
-		p.class = s.class
-	}
-	p.place = q.classes[p.class].PushBack(p)
 	q.wake()
 	return nil
+}
+
+// join moves a command to the class in which its client's earlier ones stand.
+func (q *queue) join(p *proposal) {
+	if p.client == (clientKey{}) {
+		return
+	}
+	s := q.clients[p.client]
+	if s == nil {
+		s = &standing{class: p.class}
+		q.clients[p.client] = s
+	}
+	s.count++
+	p.class = s.class
 }
 
 // share is how long the queue may be for a command of this class to be accepted.
@@ -153,7 +167,7 @@ func (q *queue) pushRead(r *reading) *Error {
 func (q *queue) withdraw(p *proposal) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if p.place == nil {
+	if !p.queued {
 		return false
 	}
 	q.remove(p)
@@ -202,15 +216,13 @@ func (q *queue) take(commands, bytes int) ([]*proposal, []*reading) {
 }
 
 func (q *queue) takeFrom(c class, share, room *budget, taken []*proposal) []*proposal {
-	for e := q.classes[c].Front(); e != nil; e = q.classes[c].Front() {
-		p := e.Value.(*proposal)
+	for p := q.lines[c].first(); p != nil; p = q.lines[c].first() {
 		if !share.fits(p.size) || !room.fits(p.size) {
 			break
 		}
 		share.spend(p.size)
 		room.spend(p.size)
 		q.remove(p)
-		p.proposed = true
 		taken = append(taken, p)
 	}
 	return taken
@@ -227,8 +239,8 @@ func (q *queue) takeReads() []*reading {
 }
 
 func (q *queue) remove(p *proposal) {
-	q.classes[p.class].Remove(p.place)
-	p.place = nil
+	q.lines[p.class].drop(p)
+	p.queued = false
 	q.queued--
 	if s := q.clients[p.client]; s != nil {
 		if s.count--; s.count == 0 {

@@ -2,6 +2,8 @@ package group
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -9,18 +11,23 @@ import (
 )
 
 func newTestQueue(limit int) *queue {
-	q := newQueue(Limits{Queue: limit, Reads: 2})
+	q := newQueue(Limits{Queue: limit, Reads: 2, BatchBytes: 1 << 20})
 	q.open()
 	return q
 }
 
 func pushed(t *testing.T, q *queue, cmd lock.Command) *proposal {
 	t.Helper()
-	p := &proposal{cmd: cmd, done: make(chan answer, 1)}
-	if refusal := q.push(p, clientOf(cmd, func(id lease.ID) lease.ClientID { return lease.ClientID(fmt.Sprint(id[0])) })); refusal != nil {
+	p := newProposal(cmd, leaseOfClient)
+	if refusal := q.push(p); refusal != nil {
 		t.Fatalf("push: %v", refusal)
 	}
 	return p
+}
+
+// leaseOfClient finds the lease {n, d} of client "n", with the deadline d.
+func leaseOfClient(id lease.ID) (lock.Grant, bool) {
+	return lock.Grant{Client: lease.ClientID(fmt.Sprint(id[0])), Deadline: lock.LeaseTime(id[1])}, true
 }
 
 func renewal(n byte) lock.Renew     { return lock.Renew{Identity: "t", Lease: lease.ID{n}} }
@@ -101,12 +108,43 @@ func TestQueueKeepsTheOrderOfOneClient(t *testing.T) {
 	}
 }
 
+func TestQueueRenewsTheLeaseNearestItsEndFirst(t *testing.T) {
+	q := newTestQueue(1000)
+	renew := func(n, deadline byte) *proposal {
+		return pushed(t, q, lock.Renew{Identity: "t", Lease: lease.ID{n, deadline}})
+	}
+	late, soon, next, same, gone := renew(1, 50), renew(2, 10), renew(3, 20), renew(4, 10), renew(5, 5)
+	if !q.withdraw(gone) {
+		t.Error("a renewal cannot be withdrawn")
+	}
+	for i, want := range []*proposal{soon, same, next, late} {
+		got, _ := q.take(4, 2*sizeOf(soon.cmd)-1) // room for one
+		if len(got) != 1 || got[0] != want {
+			t.Errorf("renewal %d is not the one nearest its end", i)
+		}
+	}
+}
+
+// However large a command is, it gets its turn under uninterrupted load of another class.
+func TestQueueTakesALargeCommand(t *testing.T) {
+	q := newTestQueue(1000)
+	q.maxSize = 1000 / 4
+	large := acquireBy(strings.Repeat("x", 5000))
+	p := pushed(t, q, large)
+	for i := range 20 {
+		pushed(t, q, renewal(byte(i)))
+	}
+	if got, _ := q.take(100, 1000); !slices.Contains(got, p) {
+		t.Error("a command larger than an entry is not taken")
+	}
+}
+
 func TestQueueRefusesRenewalsLast(t *testing.T) {
 	q := newTestQueue(100)
 	accepted := func(cmd func(int) lock.Command) int {
 		n := 0
 		for ; n < 200; n++ {
-			if refusal := q.push(&proposal{cmd: cmd(n), done: make(chan answer, 1)}, clientKey{}); refusal != nil {
+			if refusal := q.push(&proposal{cmd: cmd(n), done: make(chan answer, 1)}); refusal != nil {
 				if refusal.Kind != Overloaded || refusal.RetryAfter <= 0 || refusal.MaybeApplied() {
 					t.Errorf("a full queue refuses with %+v", refusal)
 				}
@@ -166,13 +204,13 @@ func TestQueueCloseAnswersEverybody(t *testing.T) {
 	}
 	reason := &Error{Kind: Stopping}
 	q.close(reason)
-	if a := <-p.done; a.err != error(reason) {
+	if a := <-p.done; a.err != reason {
 		t.Errorf("a queued command ends with %v", a.err)
 	}
-	if a := <-r.done; a.err != error(reason) {
+	if a := <-r.done; a.err != reason {
 		t.Errorf("a waiting read ends with %v", a.err)
 	}
-	if refusal := q.push(&proposal{cmd: renewal(1), done: make(chan answer, 1)}, clientKey{}); refusal != reason {
+	if refusal := q.push(&proposal{cmd: renewal(1), done: make(chan answer, 1)}); refusal != reason {
 		t.Errorf("a closed queue answers %v", refusal)
 	}
 	if got, _ := q.take(8, 1<<20); len(got) != 0 {

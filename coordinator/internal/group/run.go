@@ -113,7 +113,7 @@ func (g *Group) startRaft(stores *Stores, transport raft.Transport, logger hclog
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
 	g.raft.Store(node)
-	g.config.Logger.Info("group started", "node", g.config.Node, "group", g.config.Group, "empty", empty, "last_index", g.replica.replayed)
+	g.config.Logger.Info("group started", "group", g.config.Group, "empty", empty, "last_index", g.replica.replayed)
 	return node, nil
 }
 

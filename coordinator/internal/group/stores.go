@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 	"go.etcd.io/bbolt"
+	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Stores is where a group keeps its log, its votes and its snapshots.
@@ -39,7 +40,7 @@ func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) 
 		Path:        filepath.Join(dir, "log.db"),
 		BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
 	})
-	if errors.Is(err, bbolt.ErrTimeout) {
+	if errors.Is(err, bbolterrors.ErrTimeout) {
 		return nil, fmt.Errorf("open the log in %s: another process has it open", dir)
 	}
 	if err != nil {
