@@ -77,6 +77,7 @@ func TestWallsStand(t *testing.T) {
 
 func TestGateDecisionIsPure(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(moduleRoot(t), "proxy", "gate", "decide*.go"))
+	files = slices.DeleteFunc(files, func(name string) bool { return strings.HasSuffix(name, "_test.go") })
 	if err != nil || len(files) == 0 {
 		t.Fatalf("the gate's decision is not in proxy/gate/decide*.go (%v)", err)
 	}
