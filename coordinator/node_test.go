@@ -25,7 +25,7 @@ const patient = 60 * time.Second
 
 // running is a set of nodes on loopback ports and temporary directories, all in this process.
 type running struct {
-	t       *testing.T
+	t       testing.TB
 	configs []Config
 	nodes   []*runningNode
 }
@@ -36,7 +36,7 @@ type runningNode struct {
 	ended chan error
 }
 
-func newRunning(t *testing.T, n int) *running {
+func newRunning(t testing.TB, n int) *running {
 	t.Helper()
 	r := &running{t: t, nodes: make([]*runningNode, n)}
 	var members []Member
@@ -61,7 +61,7 @@ func newRunning(t *testing.T, n int) *running {
 
 // freeAddresses finds ports that nobody listens on. Another process can take one before the node does; then the test
 // fails with the node's error, which says so.
-func freeAddresses(t *testing.T, n int) (addresses []string) {
+func freeAddresses(t testing.TB, n int) (addresses []string) {
 	t.Helper()
 	for range n {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
