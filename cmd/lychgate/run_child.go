@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"sync"
 	"syscall"
+	"time"
 )
 
 // child is a running command and its process group, whose number is the command's process id.
@@ -46,8 +47,22 @@ func startChild(cmd *exec.Cmd) (*child, error) {
 func (c *child) wait() {
 	defer close(c.exited)
 	err := c.reap()
+	c.awaitEmptyGroup()
 	c.tty.take()
 	c.code = exitCode(c.cmd, err)
+}
+
+// awaitEmptyGroup waits until the killed are gone: a write that one of them was in may still be finishing.
+// Those that nobody reaps stay members for ever, hence the bound.
+func (c *child) awaitEmptyGroup() {
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for range 1000 {
+		if errors.Is(syscall.Kill(-c.cmd.Process.Pid, 0), syscall.ESRCH) {
+			return
+		}
+		<-tick.C
+	}
 }
 
 // sweep kills what is left of the group; from here on nobody signals it any more. The command must not have
