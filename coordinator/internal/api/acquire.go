@@ -54,6 +54,7 @@ func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, un
 	}
 	return route(ctx, s, call[*lockpb.AcquireResponse]{
 		patience: s.config.Patience,
+		waits:    !until.IsZero(),
 		here: func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
 			return s.acquireHere(ctx, remaining())
 		},

@@ -277,7 +277,7 @@ func TestWaitEndsWithoutAQuorum(t *testing.T) {
 	c := newCluster(t, 3)
 	n := c.followers()[0]
 	c.acquire(n, acquireOf("r", "A", "1", 0))
-	const wait = 2 * time.Second
+	const wait = 4 * time.Second // longer than the node looks for a leader for a call that is in no queue
 	begin := time.Now()
 	waiting := c.begin(n, acquireOf("r", "B", "1", wait))
 	c.untilWaiting("r", 1)

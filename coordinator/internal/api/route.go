@@ -27,6 +27,8 @@ type call[R any] struct {
 	once bool
 	// patience is how long a leader is looked for; it begins again whenever one was reached.
 	patience time.Duration
+	// waits is for a call that may stand in a queue: once it was sent, a leader is looked for until ctx ends.
+	waits bool
 }
 
 // route makes the call wherever the leader is, and again when the leader changes: always when it was certainly not
@@ -47,7 +49,8 @@ func route[R any](ctx context.Context, s *Server, c call[R]) (R, *refusal) {
 				return answer, last
 			}
 		}
-		if time.Since(found) > c.patience || !sleep(ctx, changed, pause) {
+		impatient := time.Since(found) > c.patience && !(c.waits && unknown)
+		if impatient || !sleep(ctx, changed, pause) {
 			return answer, givenUp(last, unknown)
 		}
 		pause = min(2*pause, longestPause)
