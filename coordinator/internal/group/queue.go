@@ -44,7 +44,7 @@ type reading struct {
 type queue struct {
 	limit    int
 	maxReads int
-	maxSize  int // a command counts for at most this, so that it fits its class's share of an entry
+	maxSize  int           // a command counts for at most this, so that it fits its class's share of an entry
 	ready    chan struct{} // capacity 1: there is something to take
 
 	mu      sync.Mutex
