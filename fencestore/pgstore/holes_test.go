@@ -66,72 +66,123 @@ func (d *database) waiting(t testing.TB, application, event string) bool {
 	return waiting
 }
 
-// Eight stale clients reconnect, join and write as fast as they can while the floor is raised.
+// Eight stale clients reconnect, join and write as fast as they can while the floor is raised. The resource is
+// one that is just being seen for the first time: then the raise and the joins wait for that transaction
+// without a queue, and any of them may come next.
 func TestReconnectStormDuringTakeovers(t *testing.T) {
-	const storms, stale = 12, 8
+	const storms, stale = 20, 8
 	d := newDatabase(t)
 	raiser, joiner := d.store(t, nil), make([]*pgstore.Store, stale)
 	for i := range joiner {
 		joiner[i] = d.store(t, func(c *pgstore.Config) { c.Conns = 1 })
+		if err := joiner[i].Check(t.Context(), cluster); err != nil {
+			t.Fatal(err)
+		}
 	}
-	for storm := range storms {
-		resource := fmt.Sprintf("storm/%d", storm)
-		var mu sync.Mutex
-		var accepted []fencestore.Session
-		ctx, stop := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		for i := range stale {
-			all.Go(func() {
-				for ctx.Err() == nil {
-					if s, ok := d.staleVisit(ctx, joiner[i], resource); ok {
-						mu.Lock()
-						accepted = append(accepted, s)
-						mu.Unlock()
-					}
-				}
-			})
-		}
-		await(t, func() bool { mu.Lock(); defer mu.Unlock(); return len(accepted) >= stale })
+	if _, err := raiser.Raise(t.Context(), claim("pin", 1)); err != nil {
+		t.Fatal(err)
+	}
+	first := pgtest.Connect(t, d.dsn("postgres"))
+	survivors := 0
+	for n := range storms {
+		s := &storm{database: d, resource: fmt.Sprintf("storm/%d", n)}
 		successor := d.client(t)
-		mustBind(t, raiser, resource, 42, successor)
-		mu.Lock()
-		for _, s := range accepted {
-			if d.alive(t, s) {
-				t.Errorf("storm %d: %+v survived the raise", storm, s)
-			}
+		pgtest.Exec(t, first, "begin; insert into fence.floor values ('"+cluster+"', '"+s.resource+"', 41, now())")
+		raised := make(chan error, 1)
+		go func() {
+			_, err := raiser.Bind(t.Context(), claim(s.resource, 42), successor.session)
+			raised <- err
+		}()
+		await(t, func() bool { return d.waitingForLock(t) == 1 })
+		s.begin(t.Context(), joiner)
+		await(t, func() bool { return d.waitingForLock(t) == 1+stale })
+		pgtest.Exec(t, first, "commit")
+		if err := <-raised; err != nil {
+			t.Fatalf("%s: raise: %v", s.resource, err)
 		}
-		mu.Unlock()
-		written := d.count(t, resource)
-		stop()
-		all.Wait()
-		if again := d.count(t, resource); again != written {
-			t.Errorf("storm %d: %d writes of stale clients after the raise", storm, again-written)
+		survivors += s.survivors(t)
+		written := d.count(t, s.resource)
+		s.end()
+		if again := d.count(t, s.resource); again != written {
+			t.Errorf("%s: %d writes of stale clients after the raise", s.resource, again-written)
 		}
+	}
+	if survivors > 0 {
+		t.Errorf("%d sessions under a lower token survived %d raises", survivors, storms)
 	}
 }
 
-// staleVisit connects, binds under 41 and writes until it is cut off.
-func (d *database) staleVisit(ctx context.Context, store fencestore.Store, resource string) (fencestore.Session, bool) {
-	conn, err := pgx.Connect(ctx, d.dsn("app"))
+func (d *database) waitingForLock(t testing.TB) (n int) {
+	t.Helper()
+	err := d.admin.QueryRow(context.Background(), "select count(*) from pg_stat_activity "+
+		"where application_name = 'lychgate-fence' and wait_event_type = 'Lock' and datname = current_database()").Scan(&n)
 	if err != nil {
-		return fencestore.Session{}, false
+		t.Fatal(err)
 	}
-	defer func() { _ = conn.Close(context.Background()) }() // cut off by the takeover
-	var s fencestore.Session
-	err = conn.QueryRow(ctx, "select pid, (extract(epoch from backend_start) * 1000000)::bigint "+
-		"from pg_stat_activity where pid = pg_backend_pid()").Scan(&s.PID, &s.Started)
-	if err != nil {
-		return s, false
+	return n
+}
+
+// storm is the stale clients of one resource.
+type storm struct {
+	*database
+	resource string
+	stop     context.CancelFunc
+	clients  sync.WaitGroup
+	mu       sync.Mutex
+	accepted []fencestore.Session
+}
+
+func (s *storm) begin(ctx context.Context, joiner []*pgstore.Store) {
+	ctx, s.stop = context.WithCancel(ctx)
+	for _, store := range joiner {
+		s.clients.Go(func() {
+			for ctx.Err() == nil {
+				s.visit(ctx, store)
+			}
+		})
 	}
-	if _, err := store.Bind(ctx, claim(resource, 41), s); err != nil {
-		return s, false
-	}
-	for range 20 {
-		if _, err := conn.Exec(ctx, "insert into entry values ($1, 41)", resource); err != nil {
-			break
+}
+
+func (s *storm) end() {
+	s.stop()
+	s.clients.Wait()
+}
+
+// survivors counts the accepted sessions that the server still has.
+func (s *storm) survivors(t *testing.T) (n int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, session := range s.accepted {
+		if s.alive(t, session) {
+			n++
 		}
 	}
-	return s, true
+	return n
+}
+
+// visit connects, binds under 41 and writes until it is cut off.
+func (s *storm) visit(ctx context.Context, store fencestore.Store) {
+	conn, err := pgx.Connect(ctx, s.dsn("app"))
+	if err != nil {
+		return
+	}
+	defer func() { _ = conn.Close(context.Background()) }() // cut off by the takeover
+	var session fencestore.Session
+	err = conn.QueryRow(ctx, "select pid, (extract(epoch from backend_start) * 1000000)::bigint "+
+		"from pg_stat_activity where pid = pg_backend_pid()").Scan(&session.PID, &session.Started)
+	if err != nil {
+		return
+	}
+	if _, err := store.Bind(ctx, claim(s.resource, 41), session); err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.accepted = append(s.accepted, session)
+	s.mu.Unlock()
+	for err == nil && ctx.Err() == nil {
+		_, err = conn.Exec(ctx, "insert into entry values ($1, 41)", s.resource)
+	}
 }
 
 func (d *database) count(t testing.TB, resource string) (n int) {
