@@ -35,6 +35,29 @@ func fieldsOf(t reflect.Type) []field {
 	return out
 }
 
+// Keys lists the keys of a configuration at all levels, each without those above it.
+func Keys(config any) []string {
+	var out []string
+	seen := map[string]bool{}
+	var walk func(reflect.Type)
+	walk = func(t reflect.Type) {
+		for t = deref(t); t.Kind() == reflect.Slice; t = deref(t.Elem()) {
+		}
+		if t.Kind() != reflect.Struct || isText(t) {
+			return
+		}
+		for _, f := range fieldsOf(t) {
+			if !seen[f.key] {
+				seen[f.key] = true
+				out = append(out, f.key)
+			}
+			walk(f.typ)
+		}
+	}
+	walk(reflect.TypeOf(config))
+	return out
+}
+
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for _, f := range fieldsOf(t) {
