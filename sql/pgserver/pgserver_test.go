@@ -96,12 +96,12 @@ func TestServerOfAKilledProcessIsTakenOver(t *testing.T) {
 	}
 	ready := make([]byte, 5)
 	_, err = out.Read(ready)
+	old := postmaster(t, dir)
 	killErr := child.Process.Kill()
 	_ = child.Wait() // it was killed
 	if err != nil || killErr != nil || string(ready) != "ready" {
 		t.Fatalf("child said %q, %v, %v", ready, err, killErr)
 	}
-	old := postmaster(t, dir)
 	pgtest.Connect(t, pgtest.Start(t, pgserver.Config{Dir: dir}).DSN("postgres", "postgres"))
 	if alive(old) {
 		t.Errorf("the killed process's server (%d) still runs", old)
@@ -136,11 +136,12 @@ func postmaster(t *testing.T, dir string) int {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, "data", "postmaster.pid"))
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
+		return 0
 	}
 	pid, err := strconv.Atoi(strings.SplitN(string(text), "\n", 2)[0])
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 	return pid
 }
