@@ -46,7 +46,7 @@ func WriteTour(w io.Writer, e Endpoints, program string) error {
 	fmt.Fprintf(&b, `
 Then try:
 
-  psql -c "INSERT INTO ledger (region, entry) VALUES ('eu', 'no ticket')"   # refused: LG002
+  psql -c "INSERT INTO ledger (region, entry) VALUES ('eu', 'no ticket')"   # refused (LG002)
   %s run ledger/eu -- psql -c "INSERT INTO ledger (region, entry) VALUES ('eu', 'fenced')"   # written under a lock
   curl -s %s/metrics | grep lychgate_fencing   # what was refused, and why
 
