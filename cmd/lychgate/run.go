@@ -121,7 +121,7 @@ func (f *runFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 	if err != nil {
 		return usageError("%w", err)
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }() // a connection that does not close well ends with the process
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, "lychgate run: "+format+"\n", args...) }
 	patient := time.AfterFunc(patience, func() { say("waiting for %s", f.resource) })
 	defer patient.Stop()

@@ -37,7 +37,8 @@ func Wait(d time.Duration) Option { return func(o *options) { o.wait, o.endless 
 func Owner(name string) Option { return func(o *options) { o.owner = name } }
 
 // RequestID names the request instead of a random id, so that an acquire repeated by another process with
-// the same ClientID finds the first one's effect.
+// the same ClientID finds the first one's effect. For that, an acquire that fails is not cancelled then: what
+// it may have been granted waits for the repetition, or runs out.
 func RequestID(id string) Option { return func(o *options) { o.request = id } }
 
 // maxRound is how long one request waits in the queue; an endless Acquire then asks again, at the end of the
@@ -148,7 +149,8 @@ type question struct {
 	number uint64
 }
 
-// ask makes one request. If it fails after the request may have taken effect, the request is cancelled.
+// ask makes one request. If it fails after the request may have taken effect, the request is cancelled, unless
+// it has a name under which the caller can repeat it.
 func (c *Client) ask(ctx context.Context, resource string, o options, wait time.Duration) (*Lease, error) {
 	q := &question{}
 	l, err := c.answer(ctx, q, resource, o, wait)
@@ -162,7 +164,7 @@ func (c *Client) ask(ctx context.Context, resource string, o options, wait time.
 	if l != nil {
 		l.end(err)
 	}
-	if q.maybe {
+	if q.maybe && o.request == "" {
 		c.abandon(q)
 	} else {
 		c.numbers.end(q.number)

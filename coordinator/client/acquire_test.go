@@ -96,6 +96,25 @@ func TestAcquireWaitTimesOut(t *testing.T) {
 	})
 }
 
+func TestRetryWaitsForWhatIsLeft(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		acquire(t, dial(t, s, client.Config{}))
+		var calls atomic.Int32
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			if call.Method == "Acquire" && calls.Add(1) == 1 {
+				time.Sleep(3 * time.Second)
+				return nil, status.Error(codes.Unavailable, "connection reset")
+			}
+			return next(ctx)
+		})
+		start := time.Now()
+		_, err := dial(t, s, client.Config{}).Acquire(t.Context(), resource, client.Wait(10*time.Second))
+		if d := time.Since(start); !errors.Is(err, client.ErrWaitTimeout) || d.Round(10*time.Millisecond) != 10*time.Second {
+			t.Errorf("got %v after %v, want ErrWaitTimeout after 10s", err, d)
+		}
+	})
+}
+
 func TestEndlessAcquireAsksAgain(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		first := acquire(t, dial(t, s, client.Config{}))
@@ -170,6 +189,26 @@ func TestDeadlineOfARetriedAcquire(t *testing.T) {
 		}
 		if len(s.Calls("Renew")) != 1 {
 			t.Error("a grant with 8 s left of 10 was not confirmed")
+		}
+	})
+}
+
+// A grant at once, whose answer takes long but not so long that it is confirmed.
+func TestDeadlineOfASlowAcquire(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			answer, err := next(ctx)
+			if call.Method == "Acquire" {
+				time.Sleep(400 * time.Millisecond)
+			}
+			return answer, err
+		})
+		l := acquire(t, dial(t, s, client.Config{TTL: 30 * time.Second}))
+		if early := s.Deadline(resource).Sub(l.Deadline()); early != 40*time.Millisecond {
+			t.Errorf("the client holds until %v before the server's deadline, want the margin of 40ms", early)
+		}
+		if len(s.Calls("Renew")) != 0 {
+			t.Error("the grant was confirmed: this test is of one that is not")
 		}
 	})
 }
@@ -330,6 +369,27 @@ func TestRequestIDFindsTheFirstEffect(t *testing.T) {
 		_, err := dial(t, s, client.Config{ClientID: "job-7"}).Acquire(t.Context(), resource, client.RequestID("r1"))
 		if !errors.Is(err, client.ErrRequestEnded) {
 			t.Errorf("a retry after the end: got %v, want ErrRequestEnded", err)
+		}
+	})
+}
+
+// A request that its caller has named is the caller's to repeat.
+func TestNamedRequestIsNotCancelled(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		var lost atomic.Bool
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			answer, err := next(ctx)
+			if call.Method == "Acquire" && !lost.Swap(true) {
+				time.Sleep(2 * time.Second)
+			}
+			return answer, err
+		})
+		c := dial(t, s, client.Config{ClientID: "job-7"})
+		if _, err := c.Acquire(bounded(t, time.Second), resource, client.RequestID("r1")); err == nil {
+			t.Fatal("the answer was not lost")
+		}
+		if l := acquire(t, c, client.RequestID("r1")); l.Token() != 1 || len(s.Calls("Cancel")) != 0 {
+			t.Errorf("got token %v after %d cancels, want 1 after none", l.Token(), len(s.Calls("Cancel")))
 		}
 	})
 }

@@ -20,6 +20,7 @@ func TestDialRefusesBadConfigs(t *testing.T) {
 		{"address", client.Config{Addrs: []string{"127.0.0.1:7600", ""}}},
 		{"client_id", client.Config{ClientID: "a b"}},
 		{"TTL", client.Config{TTL: -1}},
+		{"TTL", client.Config{TTL: time.Microsecond}},
 		{"Patience", client.Config{Patience: -1}},
 		{"WarnBefore", client.Config{TTL: time.Second, WarnBefore: time.Second}},
 	} {
@@ -126,12 +127,14 @@ func TestClockThatJumpedIsNoticed(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		clk := newClock()
 		l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Minute, Clock: clk}))
+		synctest.Wait() // the loop has set its timer
 		clk.jump(time.Hour)
 		within(t, time.Second+time.Millisecond, "done", l.Done())
 	})
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		clk := newClock()
 		l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Minute, Clock: clk}))
+		synctest.Wait()
 		clk.jump(5 * time.Minute)
 		time.Sleep(2 * time.Second)
 		if len(s.Calls("Renew")) != 1 || l.State() != client.Held {

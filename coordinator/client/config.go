@@ -71,6 +71,9 @@ func (c Config) complete() (Config, error) {
 			return c, fmt.Errorf("client: %s is negative", name)
 		}
 	}
+	if c.TTL > 0 && c.TTL < time.Millisecond {
+		return c, fmt.Errorf("client: TTL %v is below a millisecond", c.TTL)
+	}
 	if c.TTL > 0 && c.WarnBefore >= c.TTL {
 		return c, fmt.Errorf("client: WarnBefore %v is not below TTL %v", c.WarnBefore, c.TTL)
 	}

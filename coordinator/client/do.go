@@ -7,7 +7,8 @@ import (
 
 // Do acquires the lock as Acquire does, calls fn, and releases. The context that fn gets ends with ctx and,
 // before anybody else can be granted the resource, with the lease; its cause is then the lease's Err. fn must
-// stop its work and return when it ends.
+// stop its work and return when it ends. Do knows of no store: an earlier holder is fenced when the ticket first
+// reaches the proxy (see pgxlease.Bind).
 //
 // Do returns fn's error. If the lease was lost before fn returned, the error also wraps ErrLost: fn's work
 // may have been overtaken. A coordinator that cannot be reached for the release is no error: the lease runs

@@ -123,8 +123,9 @@ func (e *Error) Temporary() bool {
 		return true
 	case lockpb.Reason_REASON_UNSPECIFIED:
 		return e.unreachable()
+	default:
+		return false
 	}
-	return false
 }
 
 // unreachable reports whether the call failed on the way and not in this API's terms.
@@ -136,8 +137,9 @@ func (e *Error) unreachable() bool {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled, codes.Aborted,
 		codes.ResourceExhausted, codes.Unknown:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // elsewhere reports whether another node might know better.
@@ -145,8 +147,9 @@ func (e *Error) elsewhere() bool {
 	switch e.Reason {
 	case lockpb.Reason_NO_LEADER, lockpb.Reason_STOPPING, lockpb.Reason_OUTCOME_UNKNOWN, lockpb.Reason_NOT_INITIALISED:
 		return true
+	default:
+		return e.unreachable()
 	}
-	return e.unreachable()
 }
 
 // newError translates what a gRPC call returned. ctx is the call's.
@@ -162,6 +165,7 @@ func newError(ctx context.Context, op, resource string, err error) *Error {
 	switch st.Code() {
 	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
 		e.Applied = lockpb.Applied_NO // refused before anything was proposed
+	default: // it may have been
 	}
 	e.Message = fmt.Sprintf("no coordinator answered (%s)", st.Message())
 	if ctx.Err() != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/client/clienttest"
+	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -120,6 +122,24 @@ func TestErrorCarriesTheRefusal(t *testing.T) {
 		}
 		if n := len(s.Calls("Get")); n < 3 || n > 5 { // the coordinator's wish is followed
 			t.Errorf("asked %d times in 3s, want one in 700ms", n)
+		}
+	})
+}
+
+// One attempt may have taken effect and the others certainly have not: then the call may have.
+func TestOneUnknownAttemptMakesTheCallUnknown(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		var calls atomic.Int32
+		s.Intercept(func(context.Context, clienttest.Call, clienttest.Handler) (any, error) {
+			if calls.Add(1) == 1 {
+				return nil, status.Error(codes.Unavailable, "connection reset")
+			}
+			return nil, clienttest.Refuse(lockpb.Reason_NO_LEADER, lockpb.Applied_NO)
+		})
+		_, err := dial(t, s, client.Config{Patience: 3 * time.Second}).RenewLease(t.Context(), lease.ID{1}, 0)
+		e, ok := errors.AsType[*client.Error](err)
+		if !ok || e.Applied != lockpb.Applied_MAYBE || e.Reason != lockpb.Reason_NO_LEADER {
+			t.Errorf("got %+v, want NO_LEADER, unknown", err)
 		}
 	})
 }

@@ -52,6 +52,34 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 	})
 }
 
+// A renewal in flight is called off before the release is sent, and does not hold it up.
+func TestReleaseCallsOffTheRenewalInFlight(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		l := acquire(t, dial(t, s, client.Config{TTL: 9 * time.Second}))
+		var calledOff, inTime atomic.Bool
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			switch call.Method {
+			case "Renew":
+				<-ctx.Done()
+				calledOff.Store(true)
+				return nil, ctx.Err()
+			case "Release":
+				time.Sleep(time.Millisecond)
+				inTime.Store(calledOff.Load())
+			}
+			return next(ctx)
+		})
+		time.Sleep(3*time.Second + time.Millisecond)
+		start := time.Now()
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if d := time.Since(start); d > 10*time.Millisecond || !inTime.Load() {
+			t.Errorf("released after %v, the renewal called off before: %v", d, inTime.Load())
+		}
+	})
+}
+
 // The answer to a release is lost; the retry finds no lease, which is what it wanted.
 func TestRetriedReleaseConverges(t *testing.T) {
 	for _, lose := range []error{

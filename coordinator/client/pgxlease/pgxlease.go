@@ -45,6 +45,20 @@ func BeforeConnect(l Lease) func(context.Context, *pgx.ConnConfig) error {
 	return func(_ context.Context, cfg *pgx.ConnConfig) error { return Configure(l, cfg) }
 }
 
+// Bind shows the ticket to the proxy once. When it has returned nil, every earlier holder is fenced: do this
+// before work whose first step does not go through the proxy.
+func Bind(ctx context.Context, l Lease, cfg *pgx.ConnConfig) error {
+	cfg = cfg.Copy()
+	if err := Configure(l, cfg); err != nil {
+		return err
+	}
+	conn, err := pgx.ConnectConfig(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return conn.Close(ctx)
+}
+
 // ConfigurePool makes a pool show the lease's ticket on each new connection and hand out none once the lease
 // is over. Hooks that cfg already has are called first.
 func ConfigurePool(l Lease, cfg *pgxpool.Config) {

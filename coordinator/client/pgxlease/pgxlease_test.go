@@ -189,6 +189,27 @@ func TestDatabaseSQL(t *testing.T) {
 	}
 }
 
+func TestBind(t *testing.T) {
+	s, l := serve(t), &held{ticket: "one"}
+	cfg, err := pgx.ParseConfig(s.url())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := pgxlease.Bind(t.Context(), l, cfg); err != nil {
+		t.Fatal(err)
+	}
+	if got := fmt.Sprint(s.shown()); got != "[one]" {
+		t.Errorf("shown %s, want [one]", got)
+	}
+	if _, ok := cfg.RuntimeParams[pgxlease.Parameter]; ok {
+		t.Error("the caller's configuration was changed")
+	}
+	s.listener.Close()
+	if err := pgxlease.Bind(t.Context(), l, cfg); err == nil {
+		t.Error("bound without a proxy")
+	}
+}
+
 func TestConfigureOfALostLease(t *testing.T) {
 	cfg, err := pgx.ParseConfig("postgres://app@127.0.0.1:1/app")
 	if err != nil {
