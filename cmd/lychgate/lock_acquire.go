@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 func lockAcquireCommand(to *target) *cobra.Command {
 	var asJSON bool
+	var only string
 	var clientID, requestID string
 	var ttl, wait time.Duration
 	cmd := &cobra.Command{
@@ -23,11 +27,15 @@ parameter fence.ticket. Nobody renews the lock: it ends after its TTL.
 Repeating the command with the same --client-id and --request-id is safe: it reports the
 lock that the first one took, while it is held.`,
 		Example: `  lychgate lock acquire ledger/eu --ttl 1m --wait 10s
-  lychgate lock acquire ledger/eu --json | jq -r .ticket`,
+  PGOPTIONS="-c fence.ticket=$(lychgate lock acquire ledger/eu --print ticket)" psql`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if requestID != "" && clientID == "" {
 				return usageError("--request-id needs --client-id, which it belongs to")
+			}
+			text, err := grantPrinter(only)
+			if err != nil {
+				return err
 			}
 			opts := []client.Option{client.Wait(wait)}
 			if requestID != "" {
@@ -42,15 +50,37 @@ lock that the first one took, while it is held.`,
 					return err
 				}
 				// Closing the client leaves the lease to whoever reads this.
-				return printMessage(cmd.OutOrStdout(), asJSON, l.Describe(), grantText)
+				return printMessage(cmd.OutOrStdout(), asJSON, l.Describe(), text)
 			})
 		},
 	}
 	jsonFlag(cmd, &asJSON)
+	cmd.Flags().StringVar(&only, "print", "", "print only the `field`: lease, token or ticket")
+	cmd.MarkFlagsMutuallyExclusive("json", "print")
 	flags := cmd.Flags()
 	flags.StringVar(&clientID, "client-id", "", "`name` to hold the lock under (default: one made for this call)")
 	flags.StringVar(&requestID, "request-id", "", "`id` of this request, for repeating it safely (default: random)")
 	flags.DurationVar(&ttl, "ttl", 0, "`duration` of the lease (default: the cluster's)")
 	flags.DurationVar(&wait, "wait", 0, "`duration` to wait while somebody else holds the lock (default: not at all)")
 	return cmd
+}
+
+// grantPrinter writes all of a grant, or only the field that --print names.
+func grantPrinter(only string) (func(io.Writer, *lockpb.AcquireResponse) error, error) {
+	fields := map[string]func(*lockpb.AcquireResponse) any{
+		"lease":  func(r *lockpb.AcquireResponse) any { return r.GetLeaseId() },
+		"token":  func(r *lockpb.AcquireResponse) any { return r.GetFencingToken() },
+		"ticket": func(r *lockpb.AcquireResponse) any { return r.GetTicket() },
+	}
+	if only == "" {
+		return grantText[*lockpb.AcquireResponse], nil
+	}
+	field, known := fields[only]
+	if !known {
+		return nil, usageError("--print %s: known are lease, token and ticket", only)
+	}
+	return func(w io.Writer, r *lockpb.AcquireResponse) error {
+		_, err := fmt.Fprintln(w, field(r))
+		return err
+	}, nil
 }

@@ -26,7 +26,8 @@ superuser; for protect and unprotect the table's owner is enough.`,
 	}
 	var db sqlTarget
 	cmd.PersistentFlags().StringVar(&db.dsn, "dsn", "", "connection string of the database (default: the variables of libpq)")
-	cmd.AddCommand(sqlInstallCommand(&db), sqlStatusCommand(&db), sqlProtectCommand(&db), sqlUnprotectCommand(&db), sqlUninstallCommand(&db))
+	cmd.AddCommand(sqlInstallCommand(&db), sqlStatusCommand(&db), sqlAdoptCommand(&db),
+		sqlProtectCommand(&db), sqlUnprotectCommand(&db), sqlUninstallCommand(&db))
 	return cmd
 }
 
