@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -47,6 +48,8 @@ type simulation struct {
 	stats   workerStats
 	faults  map[string]int
 	start   time.Time
+
+	restores atomic.Int64 // snapshots that replaced a replica's state, at a start or from the leader
 }
 
 func newSimulation(t *testing.T) *simulation {
@@ -55,6 +58,7 @@ func newSimulation(t *testing.T) *simulation {
 		config.Limits.SnapshotEvery = 40
 		config.Limits.TrailingLogs = 20
 		config.Timing.Snapshot = 5 * time.Second
+		config.OnRestore = func(uint64) { s.restores.Add(1) }
 	})
 	s.record.watch(s.cluster)
 	return s
@@ -197,7 +201,7 @@ func (s *simulation) report() {
 		snapshots += m.snapshots.count()
 	}
 	lost := elapsed - time.Duration(r.entries[r.last].now)
-	s.t.Logf("simulated %s: %+v, %d snapshots", elapsed.Round(time.Second), r.counts, snapshots)
+	s.t.Logf("simulated %s: %+v, %d snapshots, %d restores", elapsed.Round(time.Second), r.counts, snapshots, s.restores.Load())
 	s.t.Logf("faults: %v; %d stamps and %d steps judged", s.faults, r.judged, r.judge.steps)
 	s.t.Logf("clients: %d calls, %d answers lost, %d leases held, %d renewals, %d died holding, %d outages, %d unanswered",
 		s.stats.calls.Load(), s.stats.lostAnswers.Load(), s.stats.held.Load(), s.stats.renewals.Load(), s.stats.deaths.Load(), s.stats.outages.Load(), s.stats.unanswered.Load())
@@ -216,6 +220,7 @@ func (s *simulation) report() {
 		{"stamps judged", r.judged, r.counts.entries * 9 / 10},
 		{"steps judged by the invariants", r.judge.steps, 50 * minutes},
 		{"snapshots", snapshots, 2 * minutes},
+		{"restores", int(s.restores.Load()), minutes / 4},
 		{"lost answers", int(s.stats.lostAnswers.Load()), 5 * minutes},
 		{"kinds of faults", len(s.faults), min(7, minutes/2)},
 	} {
