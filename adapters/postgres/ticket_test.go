@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/proxy/gate"
 )
 
@@ -307,4 +310,51 @@ func TestOtherDatabaseIsRefused(t *testing.T) {
 	ctx := t.Context()
 	_, err := pgx.Connect(ctx, strings.Replace(p.dsn("app", nil), "/"+w.name, "/postgres", 1))
 	wantCode(t, err, "3D000")
+}
+
+// slowStore holds back every Unbind of a living session until it is let go.
+type slowStore struct {
+	fencestore.Store
+	begun chan struct{}
+	let   chan struct{}
+}
+
+func (s slowStore) Unbind(ctx context.Context, c fencestore.Claim, session fencestore.Session, idle bool) (bool, error) {
+	if idle {
+		s.begun <- struct{}{}
+		<-s.let
+	}
+	return s.Store.Unbind(ctx, c, session, idle)
+}
+
+func TestTicketThatIsShownAgainWhileItIsBeingLeft(t *testing.T) {
+	w := newWorld(t)
+	slow := slowStore{begun: make(chan struct{}, 8), let: make(chan struct{})}
+	p := w.proxy(func(s *settings) {
+		slow.Store = s.gate.Store
+		s.gate.Store = slow
+	})
+	let := sync.OnceFunc(func() { close(slow.let) })
+	t.Cleanup(let)
+	conn := p.connect(nil)
+	set := "set local fence.ticket = '" + w.ticket("a", 1) + "'"
+	for _, sql := range []string{"begin", set, "commit", "begin"} {
+		exec(t, conn, sql)
+	}
+	<-slow.begun
+	again := make(chan error, 1)
+	go func() { again <- try(conn, set) }()
+	select {
+	case err := <-again:
+		t.Fatalf("shown again before it was left: %v", err)
+	case <-time.After(50 * time.Millisecond):
+	}
+	let()
+	if err := <-again; err != nil {
+		t.Fatal(err)
+	}
+	exec(t, conn, "insert into entry values (1, 'x')")
+	if got := w.rows(); got != 1 {
+		t.Errorf("%d bindings in the database, want 1", got)
+	}
 }
