@@ -172,3 +172,18 @@ func dial(t testing.TB, addr string) net.Conn {
 	_ = conn.SetDeadline(time.Now().Add(patience))
 	return conn
 }
+
+func TestProtocol32IsNegotiated(t *testing.T) {
+	w := newWorld(t)
+	p := w.proxy(nil)
+	r := dialRaw(t, p.addr, "app", w.name, with(w.ticket("a", 1)))
+	r.login()
+	conn := dial(t, p.addr)
+	newer := &raw{t: t, conn: conn, Frontend: pgproto3.NewFrontend(conn, conn)}
+	newer.send(&pgproto3.StartupMessage{ProtocolVersion: 3<<16 | 2, Parameters: map[string]string{"user": "app", "database": w.name, "fence.ticket": w.ticket("a", 1), "_pq_.future": "1"}})
+	if got := newer.until("Ready"); !strings.Contains(got, "NegotiateProtocolVersion") {
+		t.Errorf("got %s", got)
+	}
+	newer.send(&query{String: "select 1"})
+	newer.until("Ready")
+}
