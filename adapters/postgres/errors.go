@@ -62,7 +62,10 @@ const (
 
 // noticeOf is a refusal as the client sees it.
 func noticeOf(r *gate.Refusal, severity string) wire.Notice {
-	n := wire.Notice{Severity: severity, Code: sqlstate(r.Reason), Message: r.Reason.Message(), Detail: r.Detail, Hint: r.Hint}
+	code := sqlstate(r.Reason)
+	// The code stands in the message too: libpq shows no SQLSTATE of what is refused at connect.
+	message := r.Reason.Message() + " (" + code + ")"
+	n := wire.Notice{Severity: severity, Code: code, Message: message, Detail: r.Detail, Hint: r.Hint}
 	if r.Claim.Resource != "" && r.Detail == "" {
 		n.Detail = fmt.Sprintf("Resource %s, token %d.", r.Claim.Resource, r.Claim.Token)
 	}

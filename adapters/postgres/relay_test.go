@@ -186,24 +186,24 @@ func TestRefusalsLookLikeTheServersOwnErrors(t *testing.T) {
 	r := p.raw(with(w.ticket("a", 1)))
 	r.send(all(run("insert into entry values (1, 'a')"), run(bad), run("insert into entry values (2, 'a')"), &sync_{})...)
 	r.expect("Ready", "ParseComplete", "BindComplete", "NoData", "Complete INSERT 0 1",
-		"Error ERROR LG006 not allowed in a fenced session", "Ready I")
+		"Error ERROR LG006 not allowed in a fenced session (LG006)", "Ready I")
 	r.send(&query{String: "begin"}, &query{String: bad}, &query{String: "select 1"}, &query{String: "rollback"}, &query{String: "select count(*) from entry"})
-	r.expect("Row", "Complete BEGIN", "Ready T", "Error ERROR LG006 not allowed in a fenced session", "Ready E",
+	r.expect("Row", "Complete BEGIN", "Ready T", "Error ERROR LG006 not allowed in a fenced session (LG006)", "Ready E",
 		"Error ERROR 25P02 current transaction is aborted, commands ignored until end of transaction block", "Ready E",
 		"Complete ROLLBACK", "Ready I", "Columns 1", "Row 0")
 	r.expect("Ready", "Complete SELECT 1", "Ready I")
 
 	barred := p.raw(nil)
 	barred.send(all(run("select 1"), run("select 2"), &sync_{}, &call{Function: 1598}, &query{String: "select 3"})...)
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
 	barred.send(all(&bind{PreparedStatement: "x"}, &execute{Portal: "y"}, &descr{ObjectType: 'S', Name: "x"}, &sync_{}, &execute{Portal: "y"}, &sync_{})...)
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
 	barred.send(&query{String: "select '" + strings.Repeat("x", 100_000) + "'"}, &parse{Query: "select '" + strings.Repeat("x", 100_000) + "'"}, &sync_{})
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
-	barred.expect("Ready", "Error ERROR LG002 a ticket is required", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
+	barred.expect("Ready", "Error ERROR LG002 a ticket is required (LG002)", "Ready I")
 }
 
 // expect reads up to a message and compares.
@@ -240,7 +240,7 @@ func TestSetTicketInPipelines(t *testing.T) {
 	bound := p.raw(with(w.ticket("c", 3)))
 	bound.send(all(run("insert into entry values (3, 'x')"), run(set("d")), &sync_{})...)
 	bound.expect("Ready", "ParseComplete", "BindComplete", "NoData", "Complete INSERT 0 1", "ParseComplete", "BindComplete", "NoData",
-		"Error ERROR LG006 not allowed in a fenced session", "Ready I")
+		"Error ERROR LG006 not allowed in a fenced session (LG006)", "Ready I")
 	// Behind a statement that failed it is not looked at.
 	bound.send(all(run("select 1/0"), run(set("d")), &sync_{})...)
 	bound.expect("Ready", "ParseComplete", "Error ERROR 22012 division by zero", "Ready I")

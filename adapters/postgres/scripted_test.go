@@ -242,7 +242,7 @@ func TestStaleTicketIsRefusedBeforeTheServerHearsOfIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := dialRaw(t, p.addr, "app", "db", with(p.world.ticket("a", 8)))
-	r.expect("Error", "Error FATAL LG001 fenced: the token is stale")
+	r.expect("Error", "Error FATAL LG001 fenced: the token is stale (LG001)")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.startups) != 0 {
@@ -355,7 +355,7 @@ func TestPromotionEndsTheSession(t *testing.T) {
 	r := dialRaw(t, p.addr, "app", "db", with(p.world.ticket("a", 1)))
 	r.login()
 	r.send(&query{String: "select 1"})
-	r.expect("Error", "ParameterStatus", "Error FATAL LG006 not allowed in a fenced session")
+	r.expect("Error", "ParameterStatus", "Error FATAL LG006 not allowed in a fenced session (LG006)")
 }
 
 func TestLocalTakeoverIsExplainedAfterWhatTheServerHadSaid(t *testing.T) {
@@ -366,7 +366,7 @@ func TestLocalTakeoverIsExplainedAfterWhatTheServerHadSaid(t *testing.T) {
 	if err := p.gate.Raise(t.Context(), []fencestore.Claim{{Cluster: cluster, Resource: "a", Token: 2}}); err != nil {
 		t.Fatal(err)
 	}
-	r.expect("Error", "Error FATAL LG001 fenced: the token is stale")
+	r.expect("Error", "Error FATAL LG001 fenced: the token is stale (LG001)")
 	if _, err := r.Receive(); err == nil {
 		t.Error("something comes behind the FATAL")
 	}

@@ -106,7 +106,7 @@ func TestTakeoverFromCopyIn(t *testing.T) {
 				old.Send(m)
 			}
 			_ = old.Flush() // the other side may have closed
-			old.expect("Error", "Error FATAL "+c.want+" fenced: the token is stale")
+			old.expect("Error", "Error FATAL "+c.want+" fenced: the token is stale ("+c.want+")")
 			if _, err := old.Receive(); err == nil {
 				t.Error("something comes behind the FATAL")
 			}
