@@ -122,7 +122,11 @@ func TestBadTicketsAreRefusedAndMoveNoFloor(t *testing.T) {
 	good := w.ticket("a", 5)
 	otherSigner, _ := newKeys(t, cluster)
 	flip := []byte(good)
-	flip[len(flip)-10] ^= 1
+	if at := len(flip) - 10; flip[at] == 'A' { // one bit of the signature; the text stays base64
+		flip[at] = 'B'
+	} else {
+		flip[at] = 'A'
+	}
 	details := map[string]bool{}
 	for name, raw := range map[string]string{
 		"a token":       "5",
@@ -140,7 +144,7 @@ func TestBadTicketsAreRefusedAndMoveNoFloor(t *testing.T) {
 			t.Errorf("%s: the ticket is in the error", name)
 		}
 	}
-	if len(details) < 6 {
+	if len(details) != 6 {
 		t.Errorf("the reasons cannot be told apart: %v", details)
 	}
 	p.refuse("app", "LG003", map[string]string{"fence.resource": "a", "fence.token": "5"})
