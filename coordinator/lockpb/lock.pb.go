@@ -86,7 +86,7 @@ const (
 	RequestState_REQUEST_STATE_UNSPECIFIED RequestState = 0
 	RequestState_UNKNOWN                   RequestState = 1 // not seen yet: if it comes later, it will be refused
 	RequestState_WAITING                   RequestState = 2 // it has left the queue
-	RequestState_HELD                      RequestState = 3 // its lease was released
+	RequestState_HELD                      RequestState = 3 // its lease was released, unless timed_out is set
 	RequestState_ENDED                     RequestState = 4 // nothing was left to cancel
 )
 
@@ -825,10 +825,13 @@ func (x *ReleaseResponse) GetIndex() uint64 {
 }
 
 type CancelRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	ClientId      string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
-	RequestId     string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	AsOf          int64                  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // as in AcquireRequest
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	ClientId  string                 `protobuf:"bytes,1,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId string                 `protobuf:"bytes,2,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	AsOf      int64                  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // as in AcquireRequest
+	// The wait is over, for nodes that end one in time: it ends as timed out, and a lease that the request has been
+	// granted stays.
+	TimedOut      bool `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -882,6 +885,13 @@ func (x *CancelRequest) GetAsOf() int64 {
 		return x.AsOf
 	}
 	return 0
+}
+
+func (x *CancelRequest) GetTimedOut() bool {
+	if x != nil {
+		return x.TimedOut
+	}
+	return false
 }
 
 type CancelResponse struct {
@@ -2083,12 +2093,13 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12#\n" +
 	"\rfencing_token\x18\x02 \x01(\x04R\ffencingToken\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\x04 \x01(\x04R\x05index\"`\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\"}\n" +
 	"\rCancelRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x13\n" +
-	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\"m\n" +
+	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x1b\n" +
+	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\"m\n" +
 	"\x0eCancelResponse\x120\n" +
 	"\x03was\x18\x01 \x01(\x0e2\x1e.lychgate.lock.v1.RequestStateR\x03was\x12\x13\n" +
 	"\x05as_of\x18\x02 \x01(\x03R\x04asOf\x12\x14\n" +

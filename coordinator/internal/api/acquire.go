@@ -35,7 +35,7 @@ func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest)
 	switch {
 	case refused == nil || ctx.Err() != nil:
 	case refused.maybe() && waiting.Err() != nil:
-		return nil, s.endWait(ctx, in)
+		return s.endWait(ctx, in)
 	case refused.reason() == lockpb.Reason_REQUEST_ENDED && !time.Now().Before(until):
 		return nil, waitTimeout() // it ended between two attempts
 	}
@@ -65,15 +65,21 @@ func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, un
 }
 
 // endWait ends a wait that the cluster did not end in time. Only a committed cancel makes it certain that no grant
-// comes later.
-func (s *Server) endWait(ctx context.Context, in *lockpb.AcquireRequest) *refusal {
-	_, refused := s.cancelAnywhere(ctx, &lockpb.CancelRequest{
-		ClientId: in.GetClientId(), RequestId: in.GetRequestId(), AsOf: in.GetAsOf(),
+// comes later. It must not end a lease: the client may have sent the request to another node too, and hold what that
+// one answered. A request that was granted is answered with its grant, like every other copy of it.
+func (s *Server) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+	out, refused := s.cancelAnywhere(ctx, &lockpb.CancelRequest{
+		ClientId: in.GetClientId(), RequestId: in.GetRequestId(), AsOf: in.GetAsOf(), TimedOut: true,
 	})
-	if refused != nil {
-		return refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the wait is over, and it could not be cancelled: "+refused.message)
+	switch {
+	case refused != nil:
+		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the wait is over, and it could not be cancelled: "+refused.message)
+	case out.GetWas() == lockpb.RequestState_HELD:
+		ctx, cancel := s.within(ctx)
+		defer cancel()
+		return s.routeAcquire(ctx, in, time.Time{})
 	}
-	return waitTimeout()
+	return nil, waitTimeout()
 }
 
 func waitTimeout() *refusal {

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -307,6 +308,38 @@ func TestNodeEndsAWaitThatIsOver(t *testing.T) {
 	wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)
 	if l := c.look(n, "r"); l.GetWaiting() != 0 {
 		t.Errorf("still waits: %v", l)
+	}
+}
+
+// A node's timer must not take back what another copy of the request was granted and answered: the holder works.
+func TestNodeThatEndsAWaitKeepsTheLease(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.nodes[0]
+	in := acquireOf("r", "A", "1", 100*time.Millisecond)
+	in.AsOf = n.server.replicaNow()
+	held := c.acquire(n, in)
+	// The answers to the second copy are lost until its wait is over and the node cancels.
+	var over atomic.Bool
+	lost := func(cmd lock.Command, _ group.Outcome, _ error) error {
+		if _, ok := cmd.(lock.Cancel); ok {
+			over.Store(true)
+		}
+		if isAcquire(cmd) && !over.Load() {
+			return &group.Error{Kind: group.Unknown}
+		}
+		return nil
+	}
+	n.group.spoil.Store(&lost)
+	again, err := n.locks.Acquire(c.context(), in)
+	check(t, err)
+	if !over.Load() {
+		t.Fatal("the node did not end the wait")
+	}
+	if again.GetLeaseId() != held.GetLeaseId() || again.GetFencingToken() != held.GetFencingToken() || !again.GetRetried() {
+		t.Errorf("got %v, want the lease of %v", again, held)
+	}
+	if holders := c.look(n, "r").GetHolders(); len(holders) != 1 || holders[0].GetFencingToken() != held.GetFencingToken() {
+		t.Errorf("holders %v", holders)
 	}
 }
 

@@ -119,7 +119,7 @@ func parseCancel(identity lease.Identity, in *lockpb.CancelRequest) (lock.Cancel
 	if in.GetAsOf() < 0 {
 		return lock.Cancel{}, invalid("as_of", "as_of is negative")
 	}
-	return lock.Cancel{Identity: identity, Client: client, Request: request, AsOf: lock.LeaseTime(in.GetAsOf())}, nil
+	return lock.Cancel{Identity: identity, Client: client, Request: request, AsOf: lock.LeaseTime(in.GetAsOf()), TimedOut: in.GetTimedOut()}, nil
 }
 
 func parseBreak(identity lease.Identity, in *lockpb.BreakRequest) (lock.Break, *refusal) {

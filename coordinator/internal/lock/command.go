@@ -97,12 +97,16 @@ type Release struct {
 	Lease    lease.ID
 }
 
-// Cancel ends whatever the request with this id has become: unknown, waiting or granted.
+// Cancel ends whatever the request with this id has become: unknown, waiting or granted. TimedOut says that the
+// wait of one copy of the request is over by the clock of the node that holds it. Then a wait ends as timed out, and a
+// lease stays, because another copy may have been answered with it.
 type Cancel struct {
 	Identity lease.Identity
 	Client   lease.ClientID
 	Request  lease.RequestID
 	AsOf     LeaseTime
+
+	TimedOut bool
 }
 
 // Detach says that the call with this number went away without cancelling. With an old number it does nothing.

@@ -50,7 +50,7 @@ func (p *parser) command(text string, now lock.LeaseTime) lock.Command {
 		return lock.Release{Identity: l.by(), Lease: p.lease(l.word(1))}
 	case "cancel":
 		client, id := l.request()
-		return lock.Cancel{Identity: l.by(), Client: client, Request: id, AsOf: l.instant("asof", now)}
+		return lock.Cancel{Identity: l.by(), Client: client, Request: id, AsOf: l.instant("asof", now), TimedOut: l.options["timed"] == "out"}
 	case "detach":
 		client, id := l.request()
 		return lock.Detach{Identity: l.by(), Client: client, Request: id, Call: l.number("call", 0)}

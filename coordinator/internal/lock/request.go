@@ -190,11 +190,18 @@ func (m *Machine) cancel(c Cancel) Result {
 	switch r.stage {
 	case StageWaiting:
 		name := m.waiters.get(r.claim).resource
-		m.endWait(r.claim, WaitCancelled)
+		cause := WaitCancelled
+		if c.TimedOut {
+			cause = WaitTimedOut
+		}
+		m.endWait(r.claim, cause)
 		m.promote(name)
 		return Cancelled{Was: RequestWaiting}
 	case StageHeld:
 		holder := m.holderOf(r.claim)
+		if c.TimedOut {
+			return Cancelled{Was: RequestHeld, Holder: holder}
+		}
 		m.end(r.claim, EndCancelled)
 		m.promote(holder.Resource)
 		return Cancelled{Was: RequestHeld, Holder: holder}

@@ -60,7 +60,7 @@ type Released struct{ Holder }
 // Cancelled answers a Cancel.
 type Cancelled struct {
 	Was    RequestState // what the request was right before
-	Holder Holder       // the lease that was released, if Was is RequestHeld
+	Holder Holder       // the lease, if Was is RequestHeld; it was released unless Cancel.TimedOut
 }
 
 // RequestState is what an acquire has become.

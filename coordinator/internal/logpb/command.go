@@ -26,6 +26,7 @@ func encodeCommand(c lock.Command) *Command {
 	case lock.Cancel:
 		return &Command{Kind: &Command_Cancel{&Cancel{
 			Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request), AsOf: int64(c.AsOf),
+			TimedOut: c.TimedOut,
 		}}}
 	case lock.Detach:
 		return &Command{Kind: &Command_Detach{&Detach{
@@ -153,6 +154,7 @@ func decodeCancel(c *Cancel) (lock.Command, error) {
 	return lock.Cancel{
 		Identity: lease.Identity(c.GetIdentity()), Client: lease.ClientID(c.GetClient()),
 		Request: lease.RequestID(c.GetRequest()), AsOf: lock.LeaseTime(c.GetAsOf()),
+		TimedOut: c.GetTimedOut(),
 	}, known(c)
 }
 

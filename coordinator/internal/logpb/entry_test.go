@@ -45,7 +45,8 @@ func testConfig() lock.Config {
 }
 
 func TestEntryRoundTrip(t *testing.T) {
-	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand()} {
+	timedOut := lock.Entry{Commands: []lock.Command{lock.Cancel{Client: "worker-1", Request: "r-1", TimedOut: true}}}
+	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand(), timedOut} {
 		b, err := EncodeEntry(want)
 		if err != nil {
 			t.Fatal(err)

@@ -950,6 +950,7 @@ type Cancel struct {
 	Client        string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
 	Request       string                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
 	AsOf          int64                  `protobuf:"varint,4,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	TimedOut      bool                   `protobuf:"varint,5,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1010,6 +1011,13 @@ func (x *Cancel) GetAsOf() int64 {
 		return x.AsOf
 	}
 	return 0
+}
+
+func (x *Cancel) GetTimedOut() bool {
+	if x != nil {
+		return x.TimedOut
+	}
+	return false
 }
 
 type Detach struct {
@@ -1934,12 +1942,13 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x03ttl\x18\x03 \x01(\x03R\x03ttl\";\n" +
 	"\aRelease\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x14\n" +
-	"\x05lease\x18\x02 \x01(\fR\x05lease\"k\n" +
+	"\x05lease\x18\x02 \x01(\fR\x05lease\"\x88\x01\n" +
 	"\x06Cancel\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
 	"\arequest\x18\x03 \x01(\tR\arequest\x12\x13\n" +
-	"\x05as_of\x18\x04 \x01(\x03R\x04asOf\"j\n" +
+	"\x05as_of\x18\x04 \x01(\x03R\x04asOf\x12\x1b\n" +
+	"\ttimed_out\x18\x05 \x01(\bR\btimedOut\"j\n" +
 	"\x06Detach\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
