@@ -62,8 +62,10 @@ func (w *world) command() lock.Command {
 	case "release":
 		return lock.Release{Identity: w.owner(past), Lease: past.Lease}
 	case "cancel":
-		return lock.Cancel{Identity: w.owner(past), Client: past.Client, Request: past.Request, AsOf: past.AsOf,
-			TimedOut: pick(w, "timedout", false, false, true)}
+		return lock.Cancel{
+			Identity: w.owner(past), Client: past.Client, Request: past.Request, AsOf: past.AsOf,
+			TimedOut: pick(w, "timedout", false, false, true),
+		}
 	case "detach":
 		call := pick(w, "call", past.Call, past.Call, w.calls, 0)
 		return lock.Detach{Identity: past.Identity, Client: past.Client, Request: past.Request, Call: call}
