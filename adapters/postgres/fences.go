@@ -42,6 +42,10 @@ func (f *fences) reset() {
 
 // settle draws the line under a transaction.
 func (f *fences) settle(outcome track.Outcome) {
+	if outcome == track.Partial {
+		f.blur()
+		return
+	}
 	if !f.replaces && len(f.local) == 0 {
 		return
 	}
@@ -57,6 +61,12 @@ func (f *fences) settle(outcome track.Outcome) {
 	f.unwanted = gate.Without(union(f.unwanted, gate.Without(before, kept)), kept)
 	f.base = gate.Without(before, gate.Without(before, kept)) // kept, under the newest token that was joined
 	f.local, f.next, f.replaces = nil, nil, false
+}
+
+// blur deals with a transaction of which a part has ended: which of the changes so far count is no longer known, so
+// everything is kept, and nothing is taken away before the next change.
+func (f *fences) blur() {
+	f.base, f.next, f.replaces = union(f.base, f.next), nil, false
 }
 
 // takeUnwanted hands over what is to be left.

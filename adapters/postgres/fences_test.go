@@ -52,7 +52,14 @@ func TestFences(t *testing.T) {
 		"reset, rolled back":   {[]change{reset, end(track.RolledBack)}, "a1", ""},
 		"reset, unclear":       {[]change{reset, end(track.Unclear)}, "a1", ""},
 		"reset takes back set": {[]change{set("b1"), reset, end(track.Committed)}, "", "a1 b1"},
-		"wanted again":         {[]change{set("b1"), end(track.Committed), set("a1"), end(track.Committed)}, "a1", "b1"},
+		// COMMIT AND CHAIN keeps what was set though the chained transaction is rolled back; ROLLBACK TO may take a
+		// RESET back.
+		"set, chained, rolled back": {[]change{set("b1"), end(track.Partial), end(track.RolledBack)}, "a1 b1", ""},
+		"set, chained, committed":   {[]change{set("b1"), end(track.Partial), end(track.Committed)}, "a1 b1", ""},
+		"reset, rolled back to":     {[]change{reset, end(track.Partial), end(track.Committed)}, "a1", ""},
+		"local, rolled back to":     {[]change{local("b1"), end(track.Partial)}, "a1", ""},
+		"local, and the end":        {[]change{local("b1"), end(track.Partial), end(track.Committed)}, "a1", "b1"},
+		"wanted again":              {[]change{set("b1"), end(track.Committed), set("a1"), end(track.Committed)}, "a1", "b1"},
 	} {
 		f := fences{base: claims("a1")}
 		for _, change := range c.changes {

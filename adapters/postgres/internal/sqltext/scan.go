@@ -161,56 +161,61 @@ func isIdent(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '$' || c >= 0x80
 }
 
-// starts looks at the first words of each statement. Every semicolon counts as a beginning, also one inside a
-// string: that only adds beginnings.
+// starts looks at the first words of each statement. What it takes for a beginning may stand inside a string or a
+// comment, so it never skips from an opening to a closing mark: a statement can begin at the start of the text and
+// behind every semicolon, every end of a block comment, and every end of a line that has two dashes in it. That
+// only adds beginnings.
 type starts struct {
-	commits  bool
-	prepares bool
-	at       startPlace
-	word     [12]byte
-	n        int // letters of word; one more than fit: a longer word
-	blank    blank
+	commits   bool
+	prepares  bool
+	preparing bool // PREPARE began something; TRANSACTION may follow behind comments of any kind
+	within    bool // a word or mark that begins nothing: only the next beginning is of interest
+	dashed    bool // the line has two dashes
+	prev      byte
+	word      [12]byte
+	n         int // letters of word; one more than fit: a longer word
 }
-
-type startPlace uint8
-
-const (
-	atStart      startPlace = iota // blanks before the first word, or in it
-	afterPrepare                   // PREPARE was read
-	within                         // nothing of interest before the next semicolon
-)
 
 func (s *starts) write(p []byte) {
 	for i := 0; i < len(p); i++ {
-		if s.at == within {
-			next := bytes.IndexByte(p[i:], ';')
+		if s.within {
+			next := bytes.IndexAny(p[i:], ";/-\n\r")
 			if next < 0 {
+				s.prev = p[len(p)-1]
 				return
 			}
-			i += next
+			if next > 0 {
+				i += next
+				s.prev = p[i-1]
+			}
 		}
 		s.step(p[i])
 	}
 }
 
 func (s *starts) step(c byte) {
-	switch {
-	case s.at == within:
-		if c == ';' {
-			s.at, s.n, s.blank = atStart, 0, blank{}
-		}
-	case s.n > 0 && isIdent(c):
+	before := s.prev
+	s.prev = c
+	if s.n > 0 && isIdent(c) {
 		s.add(c)
-	case s.n > 0:
+		return
+	}
+	if s.n > 0 {
 		s.endWord()
-		s.step(c)
-	case s.blank.step(c):
-	case c == ';':
-		s.at, s.blank = atStart, blank{}
+	}
+	switch {
+	case c == ';', c == '/' && before == '*':
+		s.within = false
+	case c == '\n' || c == '\r':
+		s.within = s.within && !s.dashed
+		s.dashed = false
+	case c == '-' && before == '-':
+		s.within, s.dashed = true, true
+	case s.within || isSpace(c):
 	case isIdent(c):
 		s.add(c)
 	default:
-		s.at = within
+		s.within = true
 	}
 }
 
@@ -228,20 +233,16 @@ func (s *starts) endWord() {
 	if s.n <= len(s.word) {
 		word = string(s.word[:s.n])
 	}
-	s.n = 0
-	switch {
-	case s.at == afterPrepare:
-		if word == "transaction" {
+	s.n, s.within = 0, true
+	switch word {
+	case "commit", "end":
+		s.commits = true
+	case "prepare":
+		s.preparing, s.within = true, false
+	case "transaction":
+		if s.preparing {
 			s.prepares, s.commits = true, true
 		}
-		s.at = within
-	case word == "commit" || word == "end":
-		s.commits = true
-		s.at = within
-	case word == "prepare":
-		s.at = afterPrepare
-	default:
-		s.at = within
 	}
 }
 

@@ -35,12 +35,13 @@ type Sent struct {
 // Outcome is how a transaction ended.
 type Outcome uint8
 
-// The outcomes. None means that no transaction ended.
+// The outcomes. None means that no transaction ended, nor a part of one.
 const (
 	None Outcome = iota
 	Committed
 	RolledBack
 	Unclear
+	Partial // part of it was committed or rolled back (AND CHAIN, ROLLBACK TO), and a transaction is open
 )
 
 // Effect is what a message of the server's means.
@@ -128,13 +129,17 @@ func (c *Conversation) MayCommit() bool {
 func (c *Conversation) commits(e entry) bool {
 	switch e.kind {
 	case Query, Call, Execute:
-		return e.is(mayCommit) || c.status == 'I' && !e.is(pure) && !e.is(refused)
+		return e.is(mayCommit) || c.implicit() && !e.is(pure) && !e.is(refused)
 	case Sync:
-		return c.status == 'I' && c.cycle.impure
+		return c.implicit() && c.cycle.impure
 	case Parse, Bind, DescribeStatement, DescribePortal, Close, CopyEnd:
 	}
 	return false
 }
+
+// implicit reports whether no transaction block need be open: behind a COMMIT inside of a batch the rest of it is
+// committed by its Sync.
+func (c *Conversation) implicit() bool { return c.status == 'I' || c.cycle.commit || c.cycle.rollback }
 
 // Send notes a message that goes to the server next. The caller has waited while Full.
 func (c *Conversation) Send(s Sent) {
@@ -320,6 +325,8 @@ func (c *Conversation) ready(status byte) Effect {
 func (c *Conversation) outcome(before byte) Outcome {
 	implicit := before == 'I' && !c.cycle.commit && !c.cycle.rollback
 	switch {
+	case c.status != 'I' && (c.cycle.commit || c.cycle.rollback):
+		return Partial
 	case c.status != 'I':
 		return None
 	case c.lost:

@@ -117,13 +117,19 @@ func TestMayCommit(t *testing.T) {
 		"exec C":                         false,
 		"exec C sync":                    true,
 		"exec/p C sync":                  false,
-		"query G":                        false,
-		"query G copyend":                true,
-		"query/c G":                      true,
-		"query G query":                  false,
-		"query/r":                        false,
-		"exec E":                         false,
-		"query W":                        true,
+		// Behind a COMMIT in the same batch.
+		"query C ZT exec/c exec sync C/COMMIT":      true,
+		"query C ZT exec/c exec sync C/COMMIT C":    true,
+		"query C ZT exec exec sync C/ROLLBACK":      true,
+		"query C ZT exec/c exec sync C/COMMIT C ZI": false,
+		"query C ZT query C/ROLLBACK ZT query":      false, // ROLLBACK TO
+		"query G":                                   false,
+		"query G copyend":                           true,
+		"query/c G":                                 true,
+		"query G query":                             false,
+		"query/r":                                   false,
+		"exec E":                                    false,
+		"query W":                                   true,
 	} {
 		if got := play(t, script).MayCommit(); got != want {
 			t.Errorf("%q: got %v, want %v", script, got, want)
@@ -145,6 +151,10 @@ func TestOutcome(t *testing.T) {
 		"exec C/COMMIT exec E sync ZI":              Unclear,
 		"exec sync C E ZI":                          RolledBack,
 		"query W ZI":                                Unclear,
+		"query C ZT query C/COMMIT ZT":              Partial, // AND CHAIN
+		"query C ZT query C/ROLLBACK ZT":            Partial,
+		"query C ZT query C/COMMIT C E ZE":          Partial,
+		"query C ZT query C/ROLLBACK ZT query C ZT": None,
 	} {
 		words := strings.Fields(script)
 		c := play(t, strings.Join(words[:len(words)-1], " "))
