@@ -43,5 +43,5 @@ fuzz: ## fuzz every parser for FUZZTIME each (default 30s)
 	@.ci/fuzz $(or $(FUZZTIME),30s)
 
 .PHONY: bench
-bench: ## run every benchmark (ARGS=-short: once each)
+bench: ## run every benchmark (ARGS=-benchtime=1x: once each)
 	@go test -run '^$$' -bench . -benchmem $(ARGS) ./...
