@@ -96,10 +96,14 @@ func lockBreakCommand(to *target) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "break RESOURCE",
-		Short: "End a lock by force and fence its holder",
-		Long: `End a lock by force: its lease ends at once, a token is issued to nobody, so that the holder's
-ticket is refused wherever a newer one has been seen, and the next waiter is granted. It is
-written to the audit log. The holder learns of it at its next renewal.`,
+		Short: "End a lock by force, so that another can take it",
+		Long: `End a lock by force: its lease ends at once, a token is issued to nobody, so that every later
+one is larger, and the next waiter is granted. It is written to the audit log. The holder
+learns of it at its next renewal.
+
+The old holder's ticket is refused from the first contact of a newer one with the store. To
+shut it out now, make that contact: "lychgate run RESOURCE -- true" takes the lock and is
+the newer holder.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {

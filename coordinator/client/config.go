@@ -27,7 +27,7 @@ const (
 
 // Config says where the coordinators are and how a client behaves. The zero value of a field is its default.
 type Config struct {
-	// Addrs are the gRPC addresses (host:port) of coordinator nodes or gateways; any one can serve every
+	// Addrs are the gRPC addresses (host:port) of coordinator nodes; any one can serve every
 	// call. The client uses one until it fails, then the next. Default: DefaultAddr.
 	Addrs []string
 	// ClientID names this client to the coordinator; a client that already holds a resource cannot take it

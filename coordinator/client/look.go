@@ -43,9 +43,10 @@ func look[T any](ctx context.Context, c *Client, ask func(context.Context) (T, e
 	return answer, err
 }
 
-// Break force-releases a resource: its lease ends at once, and a token is issued to nobody, which fences the
-// holder at every store that sees a newer token. It is repeated only while it has certainly not taken
-// effect: a second break would end the successor's lease.
+// Break force-releases a resource: its lease ends at once, and a token is issued to nobody, so that every later
+// one is larger. The old holder's ticket is refused from the first contact of a newer one with the store, and
+// not before. It is repeated only while it has certainly not taken effect: a second break would end the
+// successor's lease.
 func (c *Client) Break(ctx context.Context, resource string) (*lockpb.BreakResponse, error) {
 	ctx, leave, err := c.enter(ctx)
 	if err != nil {

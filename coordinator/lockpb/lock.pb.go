@@ -1001,7 +1001,7 @@ func (x *BreakRequest) GetResource() string {
 
 type BreakResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	FencingToken  uint64                 `protobuf:"varint,1,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // issued to nobody: everything older is fenced
+	FencingToken  uint64                 `protobuf:"varint,1,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"` // issued to nobody: every later token is larger
 	Ended         []*Holder              `protobuf:"bytes,2,rep,name=ended,proto3" json:"ended,omitempty"`
 	Index         uint64                 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
 	unknownFields protoimpl.UnknownFields

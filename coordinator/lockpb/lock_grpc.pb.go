@@ -34,7 +34,7 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// Locks grants, renews and ends leases. Any node and any gateway takes any call and forwards it to the leader.
+// Locks grants, renews and ends leases. Any node takes any call and forwards it to the leader.
 // Every refusal carries a Refusal as a status detail.
 type LocksClient interface {
 	// Acquire takes the lock, waiting up to wait_timeout. Retrying with the same request_id is always safe.
@@ -45,7 +45,8 @@ type LocksClient interface {
 	Release(ctx context.Context, in *ReleaseRequest, opts ...grpc.CallOption) (*ReleaseResponse, error)
 	// Cancel ends an acquire, whatever has become of it; also one that has not arrived yet.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
-	// Break force-releases a resource and issues a token to nobody, which fences the holder.
+	// Break force-releases a resource: its leases end, and a token is issued to nobody, so that every later one is larger.
+	// A store refuses the old holder's ticket from the first contact of a newer one.
 	Break(ctx context.Context, in *BreakRequest, opts ...grpc.CallOption) (*BreakResponse, error)
 	// Get tells who holds and who waits. Linearizable unless stale is set.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -135,7 +136,7 @@ func (c *locksClient) List(ctx context.Context, in *ListRequest, opts ...grpc.Ca
 // All implementations must embed UnimplementedLocksServer
 // for forward compatibility.
 //
-// Locks grants, renews and ends leases. Any node and any gateway takes any call and forwards it to the leader.
+// Locks grants, renews and ends leases. Any node takes any call and forwards it to the leader.
 // Every refusal carries a Refusal as a status detail.
 type LocksServer interface {
 	// Acquire takes the lock, waiting up to wait_timeout. Retrying with the same request_id is always safe.
@@ -146,7 +147,8 @@ type LocksServer interface {
 	Release(context.Context, *ReleaseRequest) (*ReleaseResponse, error)
 	// Cancel ends an acquire, whatever has become of it; also one that has not arrived yet.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
-	// Break force-releases a resource and issues a token to nobody, which fences the holder.
+	// Break force-releases a resource: its leases end, and a token is issued to nobody, so that every later one is larger.
+	// A store refuses the old holder's ticket from the first contact of a newer one.
 	Break(context.Context, *BreakRequest) (*BreakResponse, error)
 	// Get tells who holds and who waits. Linearizable unless stale is set.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
