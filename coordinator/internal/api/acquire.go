@@ -19,10 +19,24 @@ func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest)
 	if _, refused := parseAcquire(s.identity(ctx), in); refused != nil {
 		return nil, refused
 	}
-	in = proto.CloneOf(in)
-	if in.AsOf == 0 {
-		in.AsOf = s.replicaNow() // once, so that every attempt says the same
+	if in.AsOf != 0 {
+		return s.acquireAsOf(ctx, in)
 	}
+	for began := time.Now(); ; {
+		in = proto.CloneOf(in)
+		in.AsOf = s.replicaNow() // once, so that every attempt says the same
+		out, refused := s.acquireAsOf(ctx, in)
+		// A node that has just started knows the leader before its replica has caught up. That its own stamp was too old
+		// is not the caller's affair; nothing can be executed under that stamp any more, so it takes another.
+		outdated := refused != nil && refused.reason() == lockpb.Reason_REQUEST_TOO_OLD && in.GetSequence() == 0
+		if !outdated || time.Since(began) > s.config.Patience || !sleep(ctx, s.group.Changed(), firstPause) {
+			return out, refused
+		}
+	}
+}
+
+// acquireAsOf is an acquire that says how old it is.
+func (s *Server) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
 	if in.WaitTimeout == 0 {
 		ctx, cancel := s.within(ctx)
 		defer cancel()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
@@ -341,6 +342,52 @@ func TestNodeThatEndsAWaitKeepsTheLease(t *testing.T) {
 	if holders := c.look(n, "r").GetHolders(); len(holders) != 1 || holders[0].GetFencingToken() != held.GetFencingToken() {
 		t.Errorf("holders %v", holders)
 	}
+}
+
+// A node whose replica lags stamps a request with a lease time that the cluster has forgotten already. The caller, who
+// gave none, hears nothing of that.
+func TestLaggingNodeStampsAgain(t *testing.T) {
+	c := newCluster(t, 1)
+	config := c.nodes[0].server.config
+	config.Metrics = NewMetrics(prometheus.NewRegistry())
+	lagging := &laggard{Group: c.nodes[0].group}
+	s, err := New(config, lagging)
+	check(t, err)
+	out, err := s.Acquire(c.context(), acquireOf("r", "A", "1", 0))
+	check(t, err)
+	if out.GetRetried() || lagging.refusals.Load() == 0 {
+		t.Errorf("got %v after %d refusals", out, lagging.refusals.Load())
+	}
+	// A caller who said how old the request is has to hear it.
+	in := acquireOf("r", "B", "1", 0)
+	in.AsOf = 1
+	_, err = s.Acquire(c.context(), in)
+	wantRefusal(t, err, lockpb.Reason_REQUEST_TOO_OLD, lockpb.Applied_NO)
+}
+
+// laggard is a group whose replica is at the beginning of lease time for the first few looks, and which refuses what
+// was stamped then.
+type laggard struct {
+	Group
+	looks, refusals atomic.Int32
+}
+
+func (l *laggard) View(fn func(*lock.Machine)) {
+	if l.looks.Add(1) > 3 {
+		l.Group.View(fn)
+		return
+	}
+	m := lock.New()
+	m.Apply(1, lock.Entry{Now: 1})
+	fn(m)
+}
+
+func (l *laggard) Propose(ctx context.Context, cmd lock.Command) (group.Outcome, error) {
+	if a, ok := cmd.(lock.Acquire); ok && a.AsOf == 1 {
+		l.refusals.Add(1)
+		return group.Outcome{Result: lock.Refused{Reason: lock.ReasonRequestTooOld}}, nil
+	}
+	return l.Group.Propose(ctx, cmd)
 }
 
 // A break whose outcome is unknown is not repeated: the second one would end the next holder.

@@ -41,7 +41,11 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 		return nil, err
 	}
 	// A page in somebody's browser must not reach the coordinator of the machine it is open on.
-	api := http.NewCrossOriginProtection().Handler(strict(gateway))
+	origins := http.NewCrossOriginProtection()
+	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		writeRefusal(w, refuse(lockpb.Reason_PERMISSION_DENIED, "the request comes from a page of another origin"))
+	}))
+	api := origins.Handler(strict(gateway))
 
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
@@ -50,14 +54,14 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	mux.HandleFunc("GET /openapi.json", serveOpenAPI)
 	mux.HandleFunc("GET "+ticket.Path, s.serveKeys)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	return mux, nil
+	return prompt(bodyTimeout, mux), nil
 }
 
 // NewHTTPServer is an HTTP server with bounds that suit the API: headers are short, and answers may wait.
 func NewHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 	return &http.Server{
 		Handler:           handler,
-		ReadHeaderTimeout: 10 * time.Second, // that of the body is in strict: a ReadTimeout would cut waiting calls
+		ReadHeaderTimeout: 10 * time.Second, // that of the body is in prompt: a ReadTimeout would cut waiting calls
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),

@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"io"
 	"maps"
+	"net"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -154,8 +156,31 @@ func TestForeignPageIsRefused(t *testing.T) {
 	response, err := http.DefaultClient.Do(request)
 	check(t, err)
 	defer response.Body.Close()
+	var refused errorBody
+	if err := json.NewDecoder(response.Body).Decode(&refused); err != nil || refused.Reason != "PERMISSION_DENIED" || refused.Applied != "no" {
+		t.Errorf("got %+v, %v", refused, err)
+	}
 	if response.StatusCode != http.StatusForbidden {
 		t.Errorf("got %s", response.Status)
+	}
+}
+
+// A body that is announced and never comes is answered in time, on a path that reads it and on one that does not.
+func TestBodyThatNeverComes(t *testing.T) {
+	unread := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") })
+	for name, handler := range map[string]http.Handler{"read": strict(unread), "unread": unread} {
+		server := httptest.NewServer(prompt(50*time.Millisecond, handler))
+		defer server.Close()
+		conn, err := net.Dial("tcp", server.Listener.Addr().String())
+		check(t, err)
+		defer conn.Close()
+		check(t, conn.SetDeadline(time.Now().Add(patient)))
+		_, err = conn.Write([]byte("POST /lock/break HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{"))
+		check(t, err)
+		text, err := io.ReadAll(conn) // to the end: the connection must be closed, too
+		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 ") {
+			t.Errorf("%s: got %q, %v", name, text, err)
+		}
 	}
 }
 

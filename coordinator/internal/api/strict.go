@@ -61,6 +61,7 @@ func strict(next http.Handler) http.Handler {
 			writeStatus(w, status, refused)
 			return
 		}
+		r.Header.Set("Content-Type", "application/json") // whatever it said: it was read as that
 		next.ServeHTTP(w, r)
 	})
 }
@@ -89,13 +90,30 @@ func readRequest(w http.ResponseWriter, r *http.Request, message proto.Message) 
 	return http.StatusBadRequest, checkBody(body, message)
 }
 
-// readBody reads a body of bounded length in bounded time. The deadline is taken away again, because the server
-// goes on reading to notice that a waiting caller has gone.
+// readBody reads a body of bounded length.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	connection := http.NewResponseController(w)
-	_ = connection.SetReadDeadline(time.Now().Add(10 * time.Second)) // unsupported only where there is no connection
-	defer func() { _ = connection.SetReadDeadline(time.Time{}) }()
-	return io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+	if err != nil {
+		return nil, err
+	}
+	// The server goes on reading, to notice that a waiting caller has gone: that has no end.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // unsupported only where there is no connection
+	return body, nil
+}
+
+// bodyTimeout is how long the body of a request may take to come.
+const bodyTimeout = 10 * time.Second
+
+// prompt bounds the time in which an announced body must come, for every path: before it answers, the server reads what
+// a handler left of the body, so a body that never comes would keep the connection for ever. Only a body that was read
+// to its end takes the bound away.
+func prompt(timeout time.Duration, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // as in readBody
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 func checkBody(body []byte, message proto.Message) *refusal {
