@@ -46,8 +46,8 @@ begin
             -- answer. What cannot be ended (a role made superuser since) is waited for like the others.
             perform set_config('client_min_messages', 'error', true);
             perform pg_terminate_backend(a.pid)
-            from pg_stat_get_activity(null) a join pg_roles r on r.oid = a.usesysid
-            where a.pid = any (v_alive) and not r.rolsuper;
+            from pg_stat_get_activity(null) a left join pg_roles r on r.oid = a.usesysid
+            where a.pid = any (v_alive) and r.rolsuper is not true;  -- null: the role was dropped since
             perform set_config('client_min_messages', v_notice, true);
         end if;
         exit when v_alive = '{}';
@@ -104,6 +104,10 @@ begin
     where f.cluster = p_cluster and f.resource = p_resource for no key update;
     if v_floor.token > p_token then
         perform fence.refuse_stale(p_token, v_floor.token, v_floor.since);
+    end if;
+    -- The database may have moved to another cluster while we waited, whose holders do not end our sessions.
+    if (select i.cluster from fence.identity i) is distinct from p_cluster then
+        perform fence.require_ready(p_cluster, true);
     end if;
 
     -- 4. After the lock: who connected while we waited is missing from the list that step 1 has cached.
