@@ -2,6 +2,8 @@ package lock
 
 import (
 	"cmp"
+	"encoding/binary"
+	"hash/fnv"
 	"slices"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -144,27 +146,16 @@ func (m *Machine) claimOf(c Acquire, q slot) claim {
 // wait may differ, and so may what the nodes add. It is FNV-1a, fixed for good because it is state; a client that
 // forges a collision deceives nobody but itself, since requests are scoped by client.
 func fingerprint(c Acquire) uint64 {
-	h := uint64(fnvOffset)
-	add := func(b byte) { h = (h ^ uint64(b)) * fnvPrime }
-	number := func(v uint64) {
-		for shift := 0; shift < 64; shift += 8 {
-			add(byte(v >> shift))
-		}
-	}
+	b := make([]byte, 0, 512) // of a constant size, so that it stays on the stack
 	text := func(s string) {
-		number(uint64(len(s)))
-		for i := range len(s) {
-			add(s[i])
-		}
+		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
+		b = append(b, s...)
 	}
 	text(string(c.Resource))
 	text(c.Owner)
-	number(uint64(c.Mode))
-	number(uint64(c.TTL))
-	return h
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.Mode))
+	b = binary.LittleEndian.AppendUint64(b, uint64(c.TTL))
+	h := fnv.New64a()
+	h.Write(b)
+	return h.Sum64()
 }
-
-const (
-	fnvOffset = 14695981039346656037
-	fnvPrime  = 1099511628211
-)
