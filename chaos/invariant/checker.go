@@ -48,14 +48,14 @@ type rule struct {
 func New(o Options) *Checker {
 	tokens, requests, floors, replicas := newTokens(), newRequests(o), newFloors(o), newReplicas()
 	return &Checker{options: o, history: newHistory(), rules: []rule{
-		{1, Exclusion},
+		{1, exclusion},
 		{2, tokens.judge},
 		{3, floors.neverDown},
 		{4, floors.writes},
-		{5, Ownership},
+		{5, ownership},
 		{7, requests.judge},
-		{8, Order},
-		{9, Expiry(o)},
+		{8, order},
+		{9, expiry(o)},
 		{10, replicas.judge},
 		{12, floors.issued},
 	}}

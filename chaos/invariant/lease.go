@@ -7,8 +7,8 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
-// Exclusion is invariant 1: at each position of the log a resource has at most one exclusive lease, or shared ones.
-func Exclusion(h *history, e Event) string {
+// exclusion is invariant 1: at each position of the log a resource has at most one exclusive lease, or shared ones.
+func exclusion(h *history, e Event) string {
 	g, ok := e.(Granted)
 	if !ok {
 		return ""
@@ -56,8 +56,8 @@ func (t *tokens) next(token lease.Token) string {
 	return ""
 }
 
-// Ownership is invariant 5: only the identity that owns a live lease renews or releases it, and it ends once.
-func Ownership(h *history, e Event) string {
+// ownership is invariant 5: only the identity that owns a live lease renews or releases it, and it ends once.
+func ownership(h *history, e Event) string {
 	switch e := e.(type) {
 	case Renewed:
 		return owns(h, e.Lease, e.By)
@@ -87,9 +87,9 @@ func ownerOf(h *history, id lease.IDHash) lease.Identity {
 	return ""
 }
 
-// Expiry is invariant 9: no lease expires before its TTL has passed since its last grant or renewal, up to the
+// expiry is invariant 9: no lease expires before its TTL has passed since its last grant or renewal, up to the
 // clock's error; nor later than was promised.
-func Expiry(o Options) func(*history, Event) string {
+func expiry(o Options) func(*history, Event) string {
 	return func(h *history, e Event) string {
 		ended, ok := e.(Ended)
 		if !ok || ended.Cause != Expired {

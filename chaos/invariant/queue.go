@@ -2,10 +2,10 @@ package invariant
 
 import "fmt"
 
-// Order is invariant 8: waiters are granted in the order of the log. Those whose caller is away or whose time is up
+// order is invariant 8: waiters are granted in the order of the log. Those whose caller is away or whose time is up
 // are passed over but keep their place, and a newcomer passes nobody who is there. Right after an election only the
 // head may be granted.
-func Order(h *history, e Event) string {
+func order(h *history, e Event) string {
 	switch e := e.(type) {
 	case Granted:
 		return mayBeGranted(h, e)
