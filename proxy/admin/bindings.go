@@ -16,7 +16,7 @@ const bindingLimit = 1000
 type binding struct {
 	Listener  string    `json:"listener"`
 	Adapter   string    `json:"adapter"`
-	Client    string    `json:"client"` // network address
+	Remote    string    `json:"remote"` // network address of the client
 	Cluster   string    `json:"cluster"`
 	Resource  string    `json:"resource"`
 	Token     uint64    `json:"token,string"`

@@ -159,7 +159,8 @@ func (g *Gate) verify(ctx context.Context, raw string) (fencestore.Claim, *Refus
 	}, nil
 }
 
-// invalidTicket words each way in which a ticket fails. The error never carries the ticket.
+// invalidTicket words each way in which a ticket fails. The error never carries the ticket. Where no key could be had
+// the ticket may be good: that is not a reason to take the lock again.
 func invalidTicket(err error) *Refusal {
 	r := &Refusal{Reason: TicketInvalid, Err: err}
 	var e *ticket.Error
@@ -180,8 +181,9 @@ func invalidTicket(err error) *Refusal {
 	case ticket.OtherCluster:
 		r.Detail = "It is of another cluster."
 	case ticket.Unavailable:
-		r.Detail = "It could not be verified because no coordinator gave out its keys."
-		r.Hint = "Retry when a coordinator can be reached."
+		r.Reason = NotReady
+		r.Detail = "The ticket could not be verified because no coordinator gave out its keys."
+		r.Hint = "Retry with the same ticket when a coordinator can be reached."
 	}
 	return r
 }

@@ -20,7 +20,7 @@ type entry struct {
 type BindingView struct {
 	Listener  string
 	Adapter   string
-	Client    string // network address
+	Remote    string // network address of the client
 	Cluster   string
 	Resource  string
 	Token     uint64
@@ -37,7 +37,7 @@ func (g *Gate) Bindings() []BindingView {
 		for s := range sessions {
 			e := s.held[k]
 			views = append(views, BindingView{
-				Listener: g.config.Listener, Adapter: g.config.Adapter, Client: s.client,
+				Listener: g.config.Listener, Adapter: g.config.Adapter, Remote: s.client,
 				Cluster: e.claim.Cluster, Resource: e.claim.Resource, Token: uint64(e.claim.Token), LeaseHash: e.claim.LeaseHash,
 				Session: strconv.FormatInt(s.id.PID, 10), Since: e.since,
 			})
