@@ -18,7 +18,9 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/fencestore/pgstore"
+	"github.com/lychgate/lychgate/proxy/gate"
 )
 
 // Config is a proxy. DefaultConfig has the values that a file may leave out; Validate says what is wrong.
@@ -39,7 +41,7 @@ type Postgres struct {
 	Database        string        `koanf:"database"`
 	Store           string        `koanf:"store"`       // connection string of the proxy's own role, for its side connections
 	StoreConns      int           `koanf:"store_conns"` // side connections, always open
-	Policy          string        `koanf:"policy"`      // what a connection without a ticket gets: require, read-only or allow
+	Policy          string        `koanf:"policy"`      // what a connection without a ticket gets: the text of a gate.Policy
 	TLS             TLS           `koanf:"tls"`
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
 	MaxConnections  int           `koanf:"max_connections"`
@@ -58,13 +60,6 @@ type Log struct {
 	Format string `koanf:"format"` // text or json
 }
 
-// Policies of a listener for connections without a ticket.
-const (
-	PolicyRequire  = "require"
-	PolicyReadOnly = "read-only"
-	PolicyAllow    = "allow"
-)
-
 // DefaultConfig is what a file is laid over. DefaultPostgres fills what a listener leaves out.
 func DefaultConfig() Config {
 	return Config{
@@ -81,7 +76,7 @@ func DefaultPostgres() Postgres {
 	return Postgres{
 		Listen:          "127.0.0.1:7632",
 		StoreConns:      pgstore.DefaultConns,
-		Policy:          PolicyRequire,
+		Policy:          gate.Require.String(),
 		MaxConnections:  1000,
 		TakeoverTimeout: pgstore.DefaultTakeoverTimeout,
 	}
@@ -150,7 +145,7 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check(p.Database != "", field+"database", "is missing: floors live in one database, so a listener serves one")
 	v.store(field+"store", p.Store, p.Database)
 	v.check(p.StoreConns >= 1 && p.StoreConns <= 100, field+"store_conns", "is not between 1 and 100")
-	v.oneOf(field+"policy", p.Policy, PolicyRequire, PolicyReadOnly, PolicyAllow)
+	v.oneOf(field+"policy", p.Policy, gate.Require.String(), gate.ReadOnly.String(), gate.Allow.String())
 	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
@@ -183,21 +178,13 @@ func (v *validation) address(field, s string) {
 }
 
 func (v *validation) upstream(field, s string) {
-	host, port, err := SplitUpstream(s)
-	v.check(err == nil && host != "" && isPort(port, 1), field,
-		fmt.Sprintf("is %q, not host:port or /folder/of/the/socket:port", s))
-}
-
-// SplitUpstream splits host:port or /folder:port.
-func SplitUpstream(s string) (host, port string, err error) {
-	if strings.HasPrefix(s, "/") {
-		i := strings.LastIndexByte(s, ':')
-		if i < 0 {
-			return "", "", errors.New("missing port")
-		}
-		return s[:i], s[i+1:], nil
+	if s == "" {
+		v.add(field, "is missing: where the database is, host:port or /folder/of/the/socket:port")
+		return
 	}
-	return net.SplitHostPort(s)
+	if _, _, err := postgres.ParseUpstream(s); err != nil {
+		v.add(field, err.Error())
+	}
 }
 
 func (v *validation) store(field, dsn, database string) {

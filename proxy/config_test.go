@@ -21,14 +21,14 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := validConfig().Postgres[0]
-	if p.Policy != PolicyRequire || p.AllowUnsigned || p.Listen != "127.0.0.1:7632" || p.TakeoverTimeout != 5*time.Second {
+	if p.Policy != "require" || p.AllowUnsigned || p.Listen != "127.0.0.1:7632" || p.TakeoverTimeout != 5*time.Second {
 		t.Errorf("the defaults are not the strict ones: %+v", p)
 	}
 }
 
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
-		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: PolicyAllow,
+		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow",
 		TLS: TLS{Cert: "c", Key: "k"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
@@ -64,6 +64,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		"listen twice":       {func(c *Config) { second(c).Listen = c.Postgres[0].Listen }, "postgres[1].listen", "postgres[0].listen"},
 		"listen on admin":    {func(c *Config) { c.Postgres[0].Listen = c.Admin }, "postgres[0].listen", "admin"},
 		"upstream":           {func(c *Config) { c.Postgres[0].Upstream = "db" }, "postgres[0].upstream", "not host:port"},
+		"no upstream":        {func(c *Config) { c.Postgres[0].Upstream = "" }, "postgres[0].upstream", "is missing"},
+		"upstream host":      {func(c *Config) { c.Postgres[0].Upstream = ":5432" }, "postgres[0].upstream", "not host:port"},
+		"upstream port name": {func(c *Config) { c.Postgres[0].Upstream = "db:postgres" }, "postgres[0].upstream", "not host:port"},
 		"upstream port":      {func(c *Config) { c.Postgres[0].Upstream = "db:0" }, "postgres[0].upstream", "not host:port"},
 		"upstream socket":    {func(c *Config) { c.Postgres[0].Upstream = "/var/run/postgresql" }, "postgres[0].upstream", "not host:port"},
 		"no database":        {func(c *Config) { c.Postgres[0].Database = "" }, "postgres[0].database", "is missing"},

@@ -19,7 +19,7 @@ import (
 
 // Deps is what a Server is given. Zero fields take a default.
 type Deps struct {
-	Logger   *slog.Logger         // default: slog.Default
+	Logger   *slog.Logger         // default: none
 	Registry *prometheus.Registry // default: one of its own
 }
 
@@ -43,7 +43,7 @@ func New(config Config, deps Deps) (*Server, error) {
 		return nil, err
 	}
 	if deps.Logger == nil {
-		deps.Logger = slog.Default()
+		deps.Logger = slog.New(slog.DiscardHandler)
 	}
 	if deps.Registry == nil {
 		deps.Registry = prometheus.NewRegistry()

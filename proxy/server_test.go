@@ -188,6 +188,13 @@ func wantCode(t *testing.T, what string, err error, code string) {
 	}
 }
 
+func detailOf(err error) string {
+	if refusal, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return refusal.Detail
+	}
+	return ""
+}
+
 func appDatabase(t *testing.T) *pgserver.Server {
 	t.Helper()
 	pg := pgtest.Start(t, pgserver.Config{})
@@ -265,6 +272,18 @@ func TestStartsWhileEverythingIsDown(t *testing.T) {
 	if code, _ := r.admin(t, "/livez"); code != http.StatusOK {
 		t.Errorf("livez: %d", code)
 	}
+	// Whoever connects is told to come again, not that the ticket is bad.
+	_, err := r.connect(t, i.ticket(t, "r", 1))
+	wantCode(t, "with everything down", err, "LG007")
+	if !strings.Contains(detailOf(err), "no coordinator") {
+		t.Errorf("the detail does not say what is missing: %q", detailOf(err))
+	}
+	// The store back alone is not enough.
+	if err := pg.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, err = r.connect(t, i.ticket(t, "r", 1))
+	wantCode(t, "with the coordinators down", err, "LG007")
 }
 
 func TestDrainLetsATransactionEnd(t *testing.T) {
@@ -308,7 +327,7 @@ func offline() Config {
 func TestSaysAtTheStartWhatItPromises(t *testing.T) {
 	c := offline()
 	c.Postgres = append(c.Postgres, c.Postgres[0])
-	c.Postgres[1].Policy, c.Postgres[1].AllowUnsigned = PolicyReadOnly, true
+	c.Postgres[1].Policy, c.Postgres[1].AllowUnsigned = "read-only", true
 	r := start(t, c)
 	r.end(t)
 	log := r.log.String()
@@ -366,5 +385,25 @@ func TestNewNamesTheField(t *testing.T) {
 	c.Postgres = nil
 	if _, err := New(c, Deps{}); err == nil || !strings.HasPrefix(err.Error(), "postgres: ") {
 		t.Errorf("got %v", err)
+	}
+}
+
+// A proxy that is given no logger writes no log, also not the process's.
+func TestWithoutALoggerNothingIsLogged(t *testing.T) {
+	var log syncBuffer
+	before := slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
+	defer slog.SetDefault(before)
+	server, err := New(offline(), Deps{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	if err := server.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if log.String() != "" {
+		t.Errorf("logged:\n%s", &log)
 	}
 }

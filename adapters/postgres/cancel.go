@@ -42,7 +42,7 @@ func (s *Server) forwardCancel(ctx context.Context, body []byte) {
 
 // dial opens a connection to the server.
 func (s *Server) dial(ctx context.Context) (net.Conn, error) {
-	network, address, err := splitUpstream(s.config.Upstream)
+	network, address, err := ParseUpstream(s.config.Upstream)
 	if err != nil {
 		return nil, err
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -56,7 +57,7 @@ func New(config Config) (*Server, error) {
 	if config.Gate == nil {
 		return nil, errors.New("postgres: gate is missing")
 	}
-	if _, _, err := splitUpstream(config.Upstream); err != nil {
+	if _, _, err := ParseUpstream(config.Upstream); err != nil {
 		return nil, fmt.Errorf("postgres: upstream: %w", err)
 	}
 	setDefault(&config.MaxConnections, 1000)
@@ -221,17 +222,21 @@ func setKeepAlive(conn net.Conn) {
 	}
 }
 
-// splitUpstream turns an upstream into what net.Dial takes.
-func splitUpstream(s string) (network, address string, err error) {
-	if strings.HasPrefix(s, "/") {
-		i := strings.LastIndexByte(s, ':')
-		if i < 0 {
-			return "", "", fmt.Errorf("%q has no port", s)
-		}
+// ParseUpstream turns host:port, or /folder/of/the/socket:port, into what net.Dial takes.
+func ParseUpstream(s string) (network, address string, err error) {
+	bad := fmt.Errorf("%q is not host:port or /folder/of/the/socket:port", s)
+	i := strings.LastIndexByte(s, ':')
+	if i < 1 {
+		return "", "", bad
+	}
+	if port, err := strconv.ParseUint(s[i+1:], 10, 16); err != nil || port == 0 {
+		return "", "", bad
+	}
+	if s[0] == '/' {
 		return "unix", s[:i] + "/.s.PGSQL." + s[i+1:], nil
 	}
 	if _, _, err := net.SplitHostPort(s); err != nil {
-		return "", "", err
+		return "", "", bad
 	}
 	return "tcp", s, nil
 }

@@ -34,7 +34,7 @@ func ServeTicket(ctx context.Context, l net.Listener, config TicketConfig) error
 	if config.Ticket == nil {
 		return errors.New("postgres: ticket listener without a ticket")
 	}
-	if _, _, err := splitUpstream(config.ProxyAddr); err != nil {
+	if _, _, err := ParseUpstream(config.ProxyAddr); err != nil {
 		return fmt.Errorf("postgres: ticket listener: proxy: %w", err)
 	}
 	if config.Logger == nil {
@@ -129,7 +129,7 @@ func readUnencrypted(client net.Conn) (code uint32, body []byte, err error) {
 
 // dial connects to the proxy, with TLS where it is asked for: a proxy without it is then an error.
 func (c TicketConfig) dial(ctx context.Context) (net.Conn, error) {
-	network, address, err := splitUpstream(c.ProxyAddr)
+	network, address, err := ParseUpstream(c.ProxyAddr)
 	if err != nil {
 		return nil, err
 	}

@@ -29,11 +29,7 @@ for development.`,
 		if err != nil {
 			return err
 		}
-		logger, err := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
-		if err != nil {
-			return inFile(src.File, err)
-		}
-		node, err := coordinator.New(c, coordinator.Deps{Logger: logger})
+		node, err := coordinator.New(c, coordinator.Deps{Logger: newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)})
 		if err != nil {
 			return err
 		}

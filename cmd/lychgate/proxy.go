@@ -33,11 +33,7 @@ they are back.`,
 		if err != nil {
 			return err
 		}
-		logger, err := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
-		if err != nil {
-			return inFile(src.File, err)
-		}
-		server, err := proxy.New(c, proxy.Deps{Logger: logger})
+		server, err := proxy.New(c, proxy.Deps{Logger: newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)})
 		if err != nil {
 			return err
 		}
