@@ -330,3 +330,42 @@ func TestManyThatExpireAtOnceAreDrained(t *testing.T) {
 		}
 	})
 }
+
+// A follower that was away for longer than the log is kept is brought up to date by a snapshot.
+func TestALaggingFollowerIsSentASnapshot(t *testing.T) {
+	bubble(t, time.Minute, func(t *testing.T) {
+		restored := make(chan uint64, 10)
+		c, r := newCluster(t, 3, func(config *Config) {
+			config.Limits.SnapshotEvery, config.Limits.TrailingLogs = 20, 5
+			config.Timing.Snapshot = time.Second
+			config.OnRestore = func(index uint64) { restored <- index }
+		}), newRecord(t)
+		r.watch(c)
+		c.start()
+		defer c.stopAll()
+		leader := c.leader()
+		away := c.others(leader)[0]
+		c.network.isolate(away.address, true)
+		for i := range byte(50) {
+			mustGrant(t, leader.node(), testAcquire("a", fmt.Sprint(i), fmt.Sprint(i), i+1))
+		}
+		time.Sleep(5 * time.Second)
+		if leader.snapshots.count() == 0 {
+			t.Fatal("no snapshot was taken")
+		}
+		c.network.heal()
+		index := <-restored
+		outcome := mustPropose(t, c.leader().node(), lock.Tick{})
+		time.Sleep(time.Second)
+		away.node().View(func(m *lock.Machine) {
+			if got := m.Info().Index; got < outcome.Index || index == 0 {
+				t.Errorf("a second after the snapshot at entry %d the follower is at entry %d, want %d", index, got, outcome.Index)
+			}
+		})
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if r.counts.compared == 0 || r.judge.steps < 50 {
+			t.Errorf("too little happened: %+v", r.counts)
+		}
+	})
+}
