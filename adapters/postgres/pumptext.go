@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"errors"
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/sqltext"
 	"github.com/lychgate/lychgate/adapters/postgres/internal/track"
@@ -66,16 +67,41 @@ func (r *relay) parse(size int) error {
 		r.statements.forget(name)
 		return r.refuse(track.Parse, name, refusal)
 	}
+	if r.barred {
+		switch err := r.quiesce(); {
+		case errors.Is(err, errSkipping):
+			return nil // the server would not look at it
+		case err != nil:
+			return err
+		}
+	}
 	if !r.statements.prepare(name, s) {
 		return r.refuse(track.Parse, name, notAllowed("Too many prepared statements carry tickets.", "Use one statement, or the simple protocol."))
 	}
 	if err := r.send(track.Sent{Kind: track.Parse, Pure: isPure(s)}); err != nil {
 		return err
 	}
+	parts := [][]byte{body}
 	if s.Kind == sqltext.SetTicket {
-		return r.replace('P', name, []byte{0}, []byte(s.Redacted()), []byte{0}, types)
+		parts = [][]byte{name, {0}, []byte(s.Redacted()), {0}, types}
 	}
-	return r.replace('P', body)
+	if err := r.replace('P', parts...); err != nil || !r.barred {
+		return err
+	}
+	return r.confirm(name)
+}
+
+// confirm waits for the answer to the Parse that was sent last. Where a session executes next to nothing, a name
+// means what it was given only once the server has said so: a Parse that fails leaves the name to what it stood for
+// before, which may be anything that was prepared under a ticket.
+func (r *relay) confirm(name []byte) error {
+	name = bytes.Clone(name)
+	err := r.quiesce()
+	if errors.Is(err, errSkipping) {
+		r.statements.forget(name)
+		return nil
+	}
+	return err
 }
 
 // parseLarge streams a Parse whose text is too large to be a ticket's.

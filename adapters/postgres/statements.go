@@ -60,11 +60,11 @@ func (m *statements) forget(name []byte) {
 }
 
 // forgetHarmless drops what would be let through without a ticket: names can be given a new meaning in ways that
-// are not seen here.
+// are not seen here. What shows a ticket stays, since whatever it executes is then carried by that ticket.
 func (m *statements) forgetHarmless() {
 	for name, s := range m.prepared {
-		if s.Kind != sqltext.SetTicket && s.Kind != sqltext.ResetTicket {
-			delete(m.prepared, name)
+		if s.Kind != sqltext.SetTicket {
+			m.forget([]byte(name))
 		}
 	}
 	clear(m.portals)

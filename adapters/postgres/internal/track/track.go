@@ -7,6 +7,8 @@
 // for quiescent, so that nothing is bound or unbound on a guess.
 package track
 
+import "bytes"
+
 // Kind is a message to the server that has a reply of its own, or ends a COPY.
 type Kind uint8
 
@@ -157,9 +159,14 @@ func (c *Conversation) Send(s Sent) {
 		return
 	}
 	c.queue.push(s)
-	if s.Instead != nil {
-		c.instead = append(c.instead, s.Instead)
+	if s.Instead == nil {
+		return
 	}
+	// A flood of refusals says the same again and again: kept once.
+	if n := len(c.instead); n > 0 && bytes.Equal(c.instead[n-1], s.Instead) {
+		s.Instead = c.instead[n-1]
+	}
+	c.instead = append(c.instead, s.Instead)
 }
 
 // Receive notes a message of the server's. tag is the command tag of a CommandComplete; status the byte of a

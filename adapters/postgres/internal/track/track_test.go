@@ -188,6 +188,23 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+func TestFloodOfRefusalsIsKeptOnce(t *testing.T) {
+	c := New()
+	for range 3 {
+		c.Send(Sent{Kind: Query, Instead: []byte("the same")})
+	}
+	c.Send(Sent{Kind: Query, Instead: []byte("another")})
+	if &c.instead[0][0] != &c.instead[2][0] {
+		t.Error("equal refusals are kept twice")
+	}
+	for _, want := range []string{"the same", "the same", "the same", "another"} {
+		if got := string(c.Receive('E', "", 0).Instead); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+		c.Receive('Z', "", 'I')
+	}
+}
+
 // FuzzConversation plays arbitrary conversations: nothing may panic, and a conversation never claims more than it
 // can know.
 func FuzzConversation(f *testing.F) {
