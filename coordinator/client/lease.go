@@ -221,21 +221,18 @@ func (l *Lease) check() time.Duration {
 	return now
 }
 
-// lose ends the lease for a cause other than Release. Only the first end counts.
+// lose ends the lease for a cause other than Release. Its holder is told, by Err and all that ends with the
+// lease; what is worth a log line is for the holder to say.
 func (l *Lease) lose(cause error) {
-	err := fmt.Errorf("%w: %s: %w", ErrLost, l.resource, cause)
-	if l.finish(Lost, err) {
-		l.c.log.Warn("lease lost", "resource", l.resource, "token", uint64(l.token),
-			"lease", l.id.Hash().String(), "cause", cause)
-	}
+	l.finish(Lost, fmt.Errorf("%w: %s: %w", ErrLost, l.resource, cause))
 }
 
-// finish ends the lease, stops its renewal, and reports whether this call did it.
-func (l *Lease) finish(state State, err error) bool {
+// finish ends the lease and stops its renewal. Only the first end counts.
+func (l *Lease) finish(state State, err error) {
 	l.mu.Lock()
 	if l.over != 0 {
 		l.mu.Unlock()
-		return false
+		return
 	}
 	l.over, l.err = state, err
 	if l.renewing != nil {
@@ -248,5 +245,4 @@ func (l *Lease) finish(state State, err error) bool {
 	l.c.agenda.remove(l)
 	l.mu.Unlock()
 	l.end(err) // outside the lock: it may run the code of whoever derived a context
-	return true
 }

@@ -1,8 +1,10 @@
 package client_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -229,6 +231,20 @@ func TestLeasesTakenTogetherAreNotRenewedTogether(t *testing.T) {
 		}
 		if len(instants) != 8 {
 			t.Errorf("8 leases were renewed at %d instants, want 8", len(instants))
+		}
+	})
+}
+
+// A loss is told to the holder, who alone knows what it means. The client does not log it as well.
+func TestLossIsToldOnce(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		var log bytes.Buffer
+		l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Second, Logger: slog.New(slog.NewTextHandler(&log, nil))}))
+		s.Expire(resource)
+		<-l.Done()
+		synctest.Wait() // whoever noticed has gone on
+		if !errors.Is(l.Err(), client.ErrLost) || log.Len() > 0 {
+			t.Errorf("got %v and the log %q, want ErrLost and nothing logged", l.Err(), log.String())
 		}
 	})
 }
