@@ -24,6 +24,7 @@ type options struct {
 	endless  bool // wait as long as the context lasts
 	owner    string
 	request  string
+	before   []func(context.Context, *Lease) error
 }
 
 // TTL asks for a lease of this duration instead of Config.TTL.
@@ -40,6 +41,15 @@ func Owner(name string) Option { return func(o *options) { o.owner = name } }
 // the same ClientID finds the first one's effect. For that, an acquire that fails is not cancelled then: what
 // it may have been granted waits for the repetition, or runs out.
 func RequestID(id string) Option { return func(o *options) { o.request = id } }
+
+// Before has Acquire, TryAcquire and Do call fn with the new lease before they hand it out or start the work:
+// typically to show its ticket to a store, so that every earlier holder is fenced before the first step of the
+// work, whatever that is (pgxlease.BindFirst does so for PostgreSQL). The context that fn gets ends with the
+// caller's and with the lease. If fn returns an error, or the lease is lost meanwhile, the lease is released
+// and the call fails with that error, or one that wraps ErrLost. Given more than once, all are called in order.
+func Before(fn func(context.Context, *Lease) error) Option {
+	return func(o *options) { o.before = append(o.before, fn) }
+}
 
 // maxRound is how long one request waits in the queue; an endless Acquire then asks again, at the end of the
 // queue. It halves where the coordinator allows less.
@@ -68,6 +78,18 @@ func (c *Client) acquire(ctx context.Context, resource string, o options, opts [
 	if err := o.check(resource); err != nil {
 		return nil, err
 	}
+	l, err := c.take(ctx, resource, o)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.prepare(ctx, o.before); err != nil {
+		return nil, err
+	}
+	return l, nil
+}
+
+// take gets the lease, within the time that the options allow.
+func (c *Client) take(ctx context.Context, resource string, o options) (*Lease, error) {
 	ctx, leave, err := c.enter(ctx)
 	if err != nil {
 		return nil, err

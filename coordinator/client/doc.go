@@ -14,7 +14,8 @@
 // the deadline passes without an answer, or when the coordinator says that it has ended.
 //
 // No client can stop a write that is already on its way. What makes a lost lease harmless is its ticket: a
-// store behind a Lychgate proxy refuses it once it has accepted a newer one.
+// store behind a Lychgate proxy refuses it once it has accepted a newer one. Give Do or Acquire the option Before
+// to have the store accept the new ticket before any work starts.
 //
 // To test code that uses this package, see package clienttest; for PostgreSQL with pgx or database/sql, see
 // package pgxlease.

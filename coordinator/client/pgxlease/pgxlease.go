@@ -15,6 +15,8 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/lychgate/lychgate/coordinator/client"
 )
 
 // Parameter is the startup parameter that carries a ticket.
@@ -46,7 +48,7 @@ func BeforeConnect(l Lease) func(context.Context, *pgx.ConnConfig) error {
 }
 
 // Bind shows the ticket to the proxy once. When it has returned nil, every earlier holder is fenced: do this
-// before work whose first step does not go through the proxy.
+// before work whose first step does not go through the proxy. BindFirst does it in time.
 func Bind(ctx context.Context, l Lease, cfg *pgx.ConnConfig) error {
 	cfg = cfg.Copy()
 	if err := Configure(l, cfg); err != nil {
@@ -57,6 +59,16 @@ func Bind(ctx context.Context, l Lease, cfg *pgx.ConnConfig) error {
 		return err
 	}
 	return conn.Close(ctx)
+}
+
+// BindFirst has Acquire and Do bind before they hand the lease out or start the work: with
+//
+//	c.Do(ctx, "ledger/eu", work, pgxlease.BindFirst(cfg))
+//
+// every earlier holder is fenced when work starts, and work never starts if the proxy refuses the ticket. cfg
+// is copied at each use and must not be changed meanwhile.
+func BindFirst(cfg *pgx.ConnConfig) client.Option {
+	return client.Before(func(ctx context.Context, l *client.Lease) error { return Bind(ctx, l, cfg) })
 }
 
 // ConfigurePool makes a pool show the lease's ticket on each new connection and hand out none once the lease

@@ -10,10 +10,12 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/client/clienttest"
 	"github.com/lychgate/lychgate/coordinator/client/pgxlease"
 )
 
@@ -46,18 +48,21 @@ func (h *held) set(ticket string, err error) {
 type server struct {
 	listener net.Listener
 	wg       sync.WaitGroup
+	refuse   bool // connections, as a proxy does with a stale ticket
 
 	mu      sync.Mutex
 	tickets []string
 }
 
-func serve(t *testing.T) *server {
+func serve(t *testing.T) *server { return start(t, &server{}) }
+
+func start(t *testing.T, s *server) *server {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &server{listener: l}
+	s.listener = l
 	s.wg.Go(func() {
 		for {
 			conn, err := l.Accept()
@@ -85,6 +90,11 @@ func (s *server) talk(conn net.Conn) {
 		s.mu.Lock()
 		s.tickets = append(s.tickets, m.Parameters[pgxlease.Parameter])
 		s.mu.Unlock()
+	}
+	if s.refuse {
+		b.Send(&pgproto3.ErrorResponse{Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: "LG001", Message: "stale token"})
+		_ = b.Flush() // the client may be gone
+		return
 	}
 	b.Send(&pgproto3.AuthenticationOk{})
 	b.Send(&pgproto3.ReadyForQuery{TxStatus: 'I'})
@@ -210,6 +220,40 @@ func TestBind(t *testing.T) {
 	}
 }
 
+// Do with BindFirst has shown the ticket to the proxy when the work starts; refused, the work never starts and
+// the lock is free again.
+func TestBindFirst(t *testing.T) {
+	coordinator := clienttest.New()
+	defer coordinator.Close()
+	c, err := coordinator.Dial(client.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	for _, refuse := range []bool{false, true} {
+		s := start(t, &server{refuse: refuse})
+		cfg, err := pgx.ParseConfig(s.url())
+		if err != nil {
+			t.Fatal(err)
+		}
+		started := false
+		err = c.Do(t.Context(), "ledger/eu", func(_ context.Context, l *client.Lease) error {
+			started = true
+			if got := s.shown(); len(got) != 1 || got[0] != l.Ticket() {
+				t.Errorf("shown when the work starts: %q, want the ticket %q", got, l.Ticket())
+			}
+			return nil
+		}, pgxlease.BindFirst(cfg))
+		refusal, refused := errors.AsType[*pgconn.PgError](err)
+		if refused != refuse || refused && refusal.Code != "LG001" || !refused && err != nil || started == refuse {
+			t.Errorf("refused %v: got %v, started %v", refuse, err, started)
+		}
+		if _, _, held := coordinator.Holder("ledger/eu"); held || len(s.shown()) != 1 {
+			t.Errorf("refused %v: held %v after %d connections, want free after 1", refuse, held, len(s.shown()))
+		}
+	}
+}
+
 func TestConfigureOfALostLease(t *testing.T) {
 	cfg, err := pgx.ParseConfig("postgres://app@127.0.0.1:1/app")
 	if err != nil {
@@ -246,5 +290,24 @@ func ExampleConfigurePool() {
 	defer c.Close()
 	if err := c.Do(context.Background(), "ledger/eu", work); err != nil {
 		log.Print(err)
+	}
+}
+
+// Fence every earlier holder before work starts whose first step does not go through the proxy.
+func ExampleBindFirst() {
+	cfg, err := pgx.ParseConfig("postgres://app@127.0.0.1:7632/app") // the proxy
+	if err != nil {
+		log.Fatal(err)
+	}
+	c, err := client.Dial(client.Config{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer c.Close()
+	work := func(context.Context, *client.Lease) error {
+		return nil // nobody with an older ticket can write to app any more
+	}
+	if err := c.Do(context.Background(), "ledger/eu", work, pgxlease.BindFirst(cfg)); err != nil {
+		log.Print(err) // LG001 if somebody newer has come: then work has not started
 	}
 }
