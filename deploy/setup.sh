@@ -4,18 +4,20 @@
 # one command that does.
 set -euo pipefail
 
-found() { # prints the folder of the newest usable PostgreSQL binaries
-	local dir
-	for dir in $(ls -d /usr/lib/postgresql/*/bin 2>/dev/null | sort -t/ -k5 -rn) $(dirname "$(command -v postgres 2>/dev/null || echo /nowhere/postgres)"); do
+lib=${POSTGRESQL_LIB:-/usr/lib/postgresql} # where Debian keeps each release's programs
+
+# Prints the folder of the newest server programs that will do. The rule is that of sql/pgserver.Binaries.
+found() {
+	local dir major
+	for dir in $(ls -d "$lib"/*/bin 2>/dev/null | sort -rV) "$(dirname "$(readlink -f "$(command -v initdb || echo /nowhere/initdb)")")"; do
 		[ -x "$dir/postgres" ] && [ -x "$dir/initdb" ] || continue
-		local major
-		major=$("$dir/postgres" --version | sed -E 's/[^0-9]*([0-9]+).*/\1/')
-		[ "$major" -ge 14 ] && echo "$dir" && return
+		major=$("$dir/postgres" --version | sed -nE 's/^postgres \(PostgreSQL\) ([0-9]+).*/\1/p')
+		[ "${major:-0}" -ge 14 ] && echo "$dir" && return
 	done
 	return 1
 }
 
-client() { command -v psql >/dev/null && { command -v pgbench >/dev/null || ls /usr/lib/postgresql/*/bin/pgbench >/dev/null 2>&1; }; }
+client() { command -v psql >/dev/null && { command -v pgbench >/dev/null || ls "$lib"/*/bin/pgbench >/dev/null 2>&1; }; }
 
 missing=()
 { found >/dev/null && client; } || missing+=(postgresql)

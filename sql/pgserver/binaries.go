@@ -1,44 +1,72 @@
 package pgserver
 
 import (
-	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 )
 
-// Binaries is the folder of the server's programs: the newest of /usr/lib/postgresql, where Debian keeps
-// them, else the one on the PATH. The error says what to install.
-func Binaries() (string, error) {
-	newest, folder := 0, ""
-	found, err := filepath.Glob("/usr/lib/postgresql/*/bin")
+// oldest is the first release of PostgreSQL that the fence runs on. deploy/setup.sh looks for the same.
+const oldest = 14
+
+// debian is where Debian keeps each release's programs, in a folder named for it.
+const debian = "/usr/lib/postgresql"
+
+// Binaries is the folder of the server's programs: the newest release below /usr/lib/postgresql, else the one on the
+// PATH; one that is older than 14 does not count. The error says what to install.
+func Binaries() (string, error) { return binariesBelow(debian) }
+
+func binariesBelow(lib string) (string, error) {
+	newest, folder := oldest-1, ""
+	found, err := filepath.Glob(filepath.Join(lib, "*", "bin"))
 	if err != nil {
 		return "", err
 	}
-	for _, bin := range found {
-		version, err := strconv.Atoi(filepath.Base(filepath.Dir(bin)))
-		if err == nil && version > newest && complete(bin) {
-			newest, folder = version, bin
-		}
-	}
-	if folder != "" {
-		return folder, nil
-	}
 	if path, err := exec.LookPath("initdb"); err == nil {
-		if path, err = filepath.EvalSymlinks(path); err == nil && complete(filepath.Dir(path)) {
-			return filepath.Dir(path), nil
+		if path, err = filepath.EvalSymlinks(path); err == nil {
+			found = append(found, filepath.Dir(path))
 		}
 	}
-	return "", errors.New("no PostgreSQL server programs found in /usr/lib/postgresql/*/bin or on the PATH; " +
-		"on Debian and Ubuntu: apt-get install postgresql")
+	tooOld := ""
+	for _, bin := range found {
+		release := releaseOf(bin)
+		onPath := filepath.Dir(filepath.Dir(bin)) != lib
+		switch {
+		case release == 0:
+		case release < oldest:
+			tooOld = fmt.Sprintf(", only release %d in %s", release, bin)
+		case release > newest && (!onPath || folder == ""):
+			newest, folder = release, bin
+		}
+	}
+	if folder == "" {
+		return "", fmt.Errorf("no server programs of PostgreSQL %d or newer in %s/*/bin or on the PATH%s; "+
+			"on Debian and Ubuntu: apt-get install postgresql", oldest, lib, tooOld)
+	}
+	return folder, nil
 }
 
-func complete(bin string) bool {
-	for _, name := range []string{"initdb", "postgres"} {
-		if _, err := os.Stat(filepath.Join(bin, name)); err != nil {
-			return false
-		}
+var versionLine = regexp.MustCompile(`^postgres \(PostgreSQL\) (\d+)`)
+
+// releaseOf asks the programs in a folder which release they are of; 0 if they are not all there, or do not say.
+func releaseOf(bin string) int {
+	if _, err := os.Stat(filepath.Join(bin, "initdb")); err != nil {
+		return 0
 	}
-	return true
+	out, err := exec.Command(filepath.Join(bin, "postgres"), "--version").Output()
+	if err != nil {
+		return 0
+	}
+	said := versionLine.FindSubmatch(out)
+	if said == nil {
+		return 0
+	}
+	release, err := strconv.Atoi(string(said[1]))
+	if err != nil {
+		return 0
+	}
+	return release
 }
