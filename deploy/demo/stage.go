@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -17,6 +16,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/sql/pgserver"
+	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
 // stage is everything that runs during the story. All of it is on free loopback ports and under one folder.
@@ -102,21 +102,6 @@ func (s *stage) logs() string {
 	return b.String()
 }
 
-// freeAddrs finds n free loopback addresses. Another process may take one before it is used; then the
-// process that wanted it says so and the demo fails with its log.
-func freeAddrs(n int) ([]string, error) {
-	addrs := make([]string, n)
-	for i := range addrs {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		defer l.Close()
-		addrs[i] = l.Addr().String()
-	}
-	return addrs, nil
-}
-
 func (s *stage) startPostgres(ctx context.Context) error {
 	log, err := os.Create(filepath.Join(s.dir, "postgres.log"))
 	if err != nil {
@@ -134,7 +119,7 @@ log: {level: info}
 `
 
 func (s *stage) startCoordinators(ctx context.Context, ttl time.Duration) error {
-	addrs, err := freeAddrs(9)
+	addrs, err := freeport.Addresses(9)
 	if err != nil {
 		return err
 	}
@@ -175,7 +160,7 @@ log: {level: info}
 `
 
 func (s *stage) startProxy(ctx context.Context) error {
-	addrs, err := freeAddrs(2)
+	addrs, err := freeport.Addresses(2)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
 // Bounds of a stop: what is past them gets the next harder signal.
@@ -126,7 +128,7 @@ func (s *Server) data() string { return filepath.Join(s.dir, "data") }
 func (s *Server) startOnFreePort(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
 		if s.cfg.Port == 0 {
-			port, err := freePort()
+			port, err := freeport.Port()
 			if err != nil {
 				return err
 			}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -84,14 +83,4 @@ func (s *Server) writeFile(name, text string) error {
 		return err
 	}
 	return s.account.own(path)
-}
-
-// freePort asks the kernel for one; somebody else may take it before we do.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	port := l.Addr().(*net.TCPAddr).Port
-	return port, l.Close()
 }

@@ -2,9 +2,10 @@ package dev
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"strconv"
+
+	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
 const host = "127.0.0.1"
@@ -79,25 +80,11 @@ func (w want) listen(base int) (net.Listener, error) {
 		port = base + w.offset
 	}
 	if port == 0 {
-		return listenAnywhere()
+		return freeport.Listen()
 	}
 	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
 	if err != nil {
 		return nil, fmt.Errorf("port %d cannot be had: choose another with %s: %w", port, w.flag, err)
 	}
 	return l, nil
-}
-
-// listenAnywhere stays below the ports that systems give to outgoing connections (from 32768 on Linux, 49152
-// elsewhere): between finding a port and using it, such a connection could take it.
-func listenAnywhere() (net.Listener, error) {
-	const low, high, tries = 20000, 32000, 200
-	var err error
-	for range tries {
-		var l net.Listener
-		if l, err = net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(low+rand.IntN(high-low)))); err == nil {
-			return l, nil
-		}
-	}
-	return nil, fmt.Errorf("find a free port: %w", err)
 }

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
 func all(a addresses) []string {
@@ -56,7 +58,7 @@ func TestFreePortsDiffer(t *testing.T) {
 }
 
 func TestTakenPortNamesItsFlag(t *testing.T) {
-	l, err := listenAnywhere()
+	l, err := freeport.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
