@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -42,7 +43,7 @@ func TestDemo(t *testing.T) {
 		"is killed (SIGKILL)",
 		"B's next renewal is accepted",
 		"B releases, C acquires",
-		"the table's guard refuses",
+		"the table's guard refuses: ERROR:  LG002: ",
 		"exactly the rightful writes: by B, by C",
 		"metrics: lychgate_fencing_rejections_total",
 		"every step came out right",
@@ -57,7 +58,7 @@ func TestDemo(t *testing.T) {
 
 // TestRefused proves that the demo's own judge can say no.
 func TestRefused(t *testing.T) {
-	for name, err := range map[string]error{"let in": nil, "another error": os.ErrNotExist} {
+	for name, err := range map[string]error{"let in": nil, "another error": os.ErrNotExist, "another refusal": errors.New("ERROR:  LG002: x")} {
 		if line, got := refused(err, "LG001"); got == nil {
 			t.Errorf("%s: accepted as a refusal: %q", name, line)
 		}
