@@ -37,6 +37,7 @@ postgres[0].store. Lists of plain values may be given whole, separated by commas
 
 func configCheckCommand() *cobra.Command {
 	var kind string
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Say whether a configuration is one that a server would start with",
@@ -51,12 +52,22 @@ that name the file and the key.`,
 			if err != nil {
 				return err
 			}
+			if asJSON {
+				return printJSON(cmd.OutOrStdout(), checkView{args[0], found})
+			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok, a %s configuration\n", args[0], found)
 			return err
 		},
 	}
 	kindFlag(cmd, &kind)
+	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// checkView is what --json prints of a good configuration.
+type checkView struct {
+	File string `json:"file"`
+	Kind string `json:"kind"`
 }
 
 func configShowCommand() *cobra.Command {

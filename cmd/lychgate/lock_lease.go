@@ -41,6 +41,8 @@ func lockRenewCommand(to *target) *cobra.Command {
 		Short: "Keep a lock for another TTL",
 		Long: `Keep a lock for another TTL, counted from now, and print a fresh ticket. A lease that has ended is
 not brought back: exit code 3.`,
+		Example: `  lychgate lock renew ledger/eu --lease 00b1f0c4… --ttl 1m
+  LYCHGATE_LEASE=00b1f0c4… lychgate lock renew ledger/eu`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := which.id()
@@ -76,6 +78,8 @@ func lockReleaseCommand(to *target) *cobra.Command {
 		Short: "Give a lock back",
 		Long: `Give a lock back, so that the next waiter gets it at once. Stop the work first. A lease that has
 ended already gives exit code 3.`,
+		Example: `  LYCHGATE_LEASE=$(lychgate lock acquire ledger/eu --print lease)
+  export LYCHGATE_LEASE; ./work; lychgate lock release ledger/eu`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := which.id()

@@ -25,6 +25,8 @@ func lockGetCommand(to *target) *cobra.Command {
 		Short: "Tell who holds a lock and who waits for it",
 		Long: `Tell who holds a lock and who waits for it. The answer comes from a quorum; without one there is
 none. Lease ids are not shown.`,
+		Example: `  lychgate lock get ledger/eu
+  lychgate lock get ledger/eu --json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
@@ -49,6 +51,8 @@ func lockListCommand(to *target) *cobra.Command {
 		Short: "List the locks that are held or waited for",
 		Long: `List the locks that are held or waited for, in the order of their names. All of them, unless
 --limit asks for one page.`,
+		Example: `  lychgate lock list --prefix ledger/
+  lychgate lock list --limit 100 --after ledger/eu --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 || limit > pageSize {
@@ -104,7 +108,8 @@ learns of it at its next renewal.
 The old holder's ticket is refused from the first contact of a newer one with the store. To
 shut it out now, make that contact: "lychgate run RESOURCE -- true" takes the lock and is
 the newer holder.`,
-		Args: cobra.ExactArgs(1),
+		Example: "  lychgate lock break ledger/eu",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
 				resp, err := c.Break(ctx, args[0])

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,14 @@ func TestEveryCommandHelps(t *testing.T) {
 		}
 		if c.HasParent() && !c.HasSubCommands() && c.Args == nil {
 			t.Errorf("%s: says nothing about its arguments", c.CommandPath())
+		}
+		if !c.HasSubCommands() && !strings.Contains(c.Example, "lychgate "+strings.TrimPrefix(c.CommandPath(), "lychgate ")) {
+			t.Errorf("%s: has no example of itself", c.CommandPath())
+		}
+		// A server's output is its log, and that of run is its command's.
+		silent := []string{"coordinator", "proxy", "run"}
+		if !c.HasSubCommands() && c.Flags().Lookup("json") == nil && !slices.Contains(silent, c.Name()) {
+			t.Errorf("%s: prints data, and has no --json", c.CommandPath())
 		}
 	})
 }

@@ -13,6 +13,7 @@ import (
 
 func sqlAdoptCommand(db *sqlTarget) *cobra.Command {
 	var timeout time.Duration
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "adopt [CLUSTER]",
 		Short: "Pin the database to where it is now, and to a cluster",
@@ -33,11 +34,21 @@ session is ended first. Without CLUSTER the first one whose ticket comes is take
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), adoptView{cluster, ended})
+				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "adopted; bound sessions ended: %d\n", ended)
 				return err
 			})
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "`duration` within which the bound sessions have to be gone")
+	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// adoptView is what --json prints of an adoption.
+type adoptView struct {
+	Cluster string `json:"cluster"` // empty: that of the first ticket
+	Ended   int    `json:"ended"`   // sessions that were bound
 }

@@ -63,7 +63,7 @@ func sqlStatusCommand(db *sqlTarget) *cobra.Command {
 }
 
 func sqlUninstallCommand(db *sqlTarget) *cobra.Command {
-	var forget bool
+	var forget, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "uninstall",
 		Short: "Remove the schema fence and what install made",
@@ -80,11 +80,15 @@ would accept tickets again that it refuses now.`,
 				if err := fencesql.Uninstall(ctx, conn); err != nil {
 					return err
 				}
-				_, err := fmt.Fprintln(cmd.OutOrStdout(), "the schema fence is not installed")
-				return err
+				state, err := fencesql.Status(ctx, conn)
+				if err != nil {
+					return err
+				}
+				return printState(cmd.OutOrStdout(), state, asJSON)
 			})
 		},
 	}
+	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&forget, "forget-floors", false, "remove the floors too: stale tickets would be accepted again")
 	return cmd
 }

@@ -11,7 +11,8 @@ import (
 )
 
 func sqlProtectCommand(db *sqlTarget) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:   "protect TABLE EXPRESSION",
 		Short: "Let only sessions that hold a row's resource change the row",
 		Long: `Guard a table and its partitions: a statement may change a row only in a session that holds
@@ -29,15 +30,21 @@ Protecting a protected table replaces its expression and takes in new partitions
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), guardView{args[0], args[1], n})
+				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "protected %s by %s (%s)\n", args[0], args[1], tables(n))
 				return err
 			})
 		},
 	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
 }
 
 func sqlUnprotectCommand(db *sqlTarget) *cobra.Command {
-	return &cobra.Command{
+	var asJSON bool
+	cmd := &cobra.Command{
 		Use:     "unprotect TABLE",
 		Short:   "Take the guard off a table and its partitions",
 		Example: "  lychgate sql unprotect ledger",
@@ -48,11 +55,23 @@ func sqlUnprotectCommand(db *sqlTarget) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				if asJSON {
+					return printJSON(cmd.OutOrStdout(), guardView{args[0], "", n})
+				}
 				_, err = fmt.Fprintf(cmd.OutOrStdout(), "unprotected %s (%s)\n", args[0], tables(n))
 				return err
 			})
 		},
 	}
+	jsonFlag(cmd, &asJSON)
+	return cmd
+}
+
+// guardView is what --json prints of a guard that was put on or taken off.
+type guardView struct {
+	Table    string `json:"table"` // as it was named
+	Resource string `json:"resource,omitempty"`
+	Tables   int    `json:"tables"` // that now have it, or had it: the table and its partitions
 }
 
 func tables(n int) string {
