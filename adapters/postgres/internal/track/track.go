@@ -230,6 +230,7 @@ func (c *Conversation) expect(kinds ...Kind) bool {
 func (c *Conversation) complete(kinds ...Kind) {
 	if c.expect(kinds...) {
 		c.finish(c.pop())
+		c.dropCopyEnds() // nothing else would answer them
 	}
 }
 

@@ -75,6 +75,8 @@ func TestQuietIdleBindable(t *testing.T) {
 		"exec sync G copyend sync C ZI":        "quiet idle bindable",
 		"exec sync G":                          "",
 		"exec copyend sync G C ZI":             "quiet idle bindable",
+		"exec copyend C":                       "quiet", // it was no COPY
+		"exec copyend copyend C sync ZI":       "quiet idle bindable",
 		"exec G copyend sync E ZI":             "quiet idle bindable",
 		"query/r E/! ZI":                       "quiet idle bindable",
 		"parse parse/r exec sync 1 E/! ZI":     "quiet idle bindable",
