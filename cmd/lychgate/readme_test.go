@@ -14,22 +14,32 @@ import (
 const root = "../.."
 
 var (
+	anyBlock = regexp.MustCompile("(?ms)^```.*?^```$")
+	inline   = regexp.MustCompile("(?s)`((?:lychgate|make) .+?)`")
 	shBlock  = regexp.MustCompile("(?ms)^```sh\n(.*?)^```$")
 	refusal  = regexp.MustCompile(`# refused: (\w+)$`)
 	httpPort = "127.0.0.1:7601"
 	metrics  = "127.0.0.1:7610"
 )
 
-// TestReadme runs every command of the README, in order, in one shell, as a reader does. "make" is asked whether it
-// knows the target (the demo and the tests have tests of their own), and "lychgate dev" runs on free ports; a line
-// that ends in "# refused: CODE" must fail and say the code, every other line must work.
-func TestReadme(t *testing.T) {
+// notYet begins the part of the README that names what does not exist.
+const notYet = "Not there yet:"
+
+func readme(t *testing.T) string {
+	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
+	return string(text)
+}
+
+// TestReadme runs every command of the README's blocks, in order, in one shell, as a reader does. "make" is asked
+// whether it knows the target (the demo and the tests have tests of their own), and "lychgate dev" runs on free ports;
+// a line that ends in "# refused: CODE" must fail and say the code, every other line must work.
+func TestReadme(t *testing.T) {
 	var lines []string
-	for _, block := range shBlock.FindAllStringSubmatch(string(text), -1) {
+	for _, block := range shBlock.FindAllStringSubmatch(readme(t), -1) {
 		lines = append(lines, strings.Split(strings.TrimSpace(block[1]), "\n")...)
 	}
 	if len(lines) < 10 {
@@ -39,6 +49,8 @@ func TestReadme(t *testing.T) {
 	var commands []string
 	for _, line := range lines {
 		switch {
+		case line == "make help":
+			commands = append(commands, "make -C "+moduleRoot(t)+" help")
 		case strings.HasPrefix(line, "make "):
 			if out, err := exec.Command("make", "-C", root, "-n", strings.Fields(line)[1]).CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", line, err, out)
@@ -50,6 +62,45 @@ func TestReadme(t *testing.T) {
 		}
 	}
 	runLikeReader(t, commands, vars)
+}
+
+// TestReadmeNamesWhatThereIs holds the commands that the README only mentions against the program: the command, its
+// flags and the number of its arguments. What it says is not there must not be there.
+func TestReadmeNamesWhatThereIs(t *testing.T) {
+	there, missing, ok := strings.Cut(anyBlock.ReplaceAllString(readme(t), ""), notYet)
+	if !ok {
+		t.Fatalf("the README has no part %q", notYet)
+	}
+	mentioned := inline.FindAllStringSubmatch(there, -1)
+	if len(mentioned) < 8 {
+		t.Errorf("only %d commands are mentioned: %q", len(mentioned), mentioned)
+	}
+	for _, m := range mentioned {
+		if err := mention(strings.Fields(m[1])); err != nil {
+			t.Errorf("%s: %v", m[1], err)
+		}
+	}
+	for _, m := range inline.FindAllStringSubmatch(missing, -1) {
+		if mention(strings.Fields(m[1])) == nil {
+			t.Errorf("%s: is there, says the program", m[1])
+		}
+	}
+}
+
+// mention says whether a command line is one that the program would take. A bare name needs no arguments.
+func mention(words []string) error {
+	if words[0] == "make" {
+		return exec.Command("make", "-C", root, "-n", words[1]).Run()
+	}
+	tree, _ := rootCommand()
+	c, rest, err := tree.Find(words[1:])
+	if err != nil || len(rest) == 0 {
+		return err
+	}
+	if err := c.ParseFlags(rest); err != nil {
+		return err
+	}
+	return c.ValidateArgs(c.Flags().Args())
 }
 
 // startDev runs the binary under test as "lychgate dev" until the test ends, and returns what a reader pastes.
@@ -85,6 +136,9 @@ func runLikeReader(t *testing.T, commands []string, vars map[string]string) {
 	}
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script.String())
 	cmd.Dir = dir // the README's bin/lychgate is the program under test, which is in the PATH
+	if err := os.Symlink(filepath.Join(moduleRoot(t), "deploy"), filepath.Join(dir, "deploy")); err != nil {
+		t.Fatal(err)
+	}
 	cmd.Env = append(os.Environ(), "PSQLRC="+os.DevNull)
 	for name, value := range vars {
 		cmd.Env = append(cmd.Env, name+"="+value)

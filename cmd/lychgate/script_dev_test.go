@@ -26,7 +26,7 @@ type devRun struct {
 }
 
 var (
-	exportLine = regexp.MustCompile(`^ +export (\w+)=(\S+)$`)
+	exportLine = regexp.MustCompile(`^ +export (\w+)='([^']+)'$`)
 	adminLine  = regexp.MustCompile(`curl -s (http://\S+)/metrics`)
 )
 

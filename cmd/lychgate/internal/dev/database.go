@@ -30,6 +30,7 @@ type database struct {
 	upstream    string // for the proxy: host:port, or /folder:port
 	store       string // connection string of the proxy's role
 	direct      string // connection string of the app's role that goes round the proxy
+	superuser   string // connection string of the superuser, without a password
 	appPassword string
 }
 
@@ -71,6 +72,7 @@ func prepare(ctx context.Context, dsn string, throwAway bool, cluster string) (d
 		upstream:    net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))),
 		store:       connString(config, fencesql.DefaultProxyRole, proxyPassword),
 		direct:      connString(config, appRole, appPassword),
+		superuser:   connString(config, config.User, ""),
 		appPassword: appPassword,
 	}, nil
 }

@@ -119,6 +119,9 @@ func (r *runner) start() (Endpoints, error) {
 		Proxy: r.ports.proxy, Admin: "http://" + r.ports.admin, Dir: r.dir,
 		Database: appDatabase, User: appRole, Password: db.appPassword, Direct: db.direct, HTTP: r.urls(),
 	}
+	if r.config.Postgres == "" {
+		e.Superuser = db.superuser
+	}
 	for _, n := range r.ports.nodes {
 		e.GRPC = append(e.GRPC, n.grpc)
 	}

@@ -16,7 +16,9 @@ type Endpoints struct {
 	User     string   `json:"user"`     // that may log in
 	Password string   `json:"password,omitempty"`
 	Direct   string   `json:"direct"` // connection string that goes round the proxy, to see the guard refuse
-	Dir      string   `json:"dir"`
+	// Superuser is a connection string for what an administrator does; empty where the server is not dev's own.
+	Superuser string `json:"superuser,omitempty"`
+	Dir       string `json:"dir"`
 }
 
 // Environment lists the variables that point clients at dev, in the order in which they are shown.
@@ -33,6 +35,9 @@ func (e Endpoints) Environment() [][2]string {
 	if e.Password != "" {
 		vars = append(vars, [2]string{"PGPASSWORD", e.Password})
 	}
+	if e.Superuser != "" { // not LYCHGATE_…: servers would read that as a key of their configuration
+		vars = append(vars, [2]string{"SUPERUSER_DSN", e.Superuser})
+	}
 	return vars
 }
 
@@ -41,7 +46,7 @@ func WriteTour(w io.Writer, e Endpoints, program string) error {
 	var b strings.Builder
 	b.WriteString("Paste this into another terminal:\n\n")
 	for _, v := range e.Environment() {
-		fmt.Fprintf(&b, "  export %s=%s\n", v[0], v[1])
+		fmt.Fprintf(&b, "  export %s='%s'\n", v[0], v[1]) // no value holds a quote: names, numbers, letters
 	}
 	fmt.Fprintf(&b, `
 Then try:
