@@ -101,8 +101,18 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 
 func (g *Group) startRaft(stores *Stores, transport raft.Transport, logger hclog.Logger) (*raft.Raft, error) {
 	config := g.raftConfig(logger)
+	owner := g.owner()
+	if err := owner.check(stores); err != nil {
+		return nil, err
+	}
+	if err := checkWhole(stores); err != nil {
+		return nil, err
+	}
 	empty, err := bootstrap(stores, config, transport, g.config.Members)
 	if err != nil {
+		return nil, err
+	}
+	if err := owner.write(); err != nil {
 		return nil, err
 	}
 	if g.replica.replayed, err = stores.Log.LastIndex(); err != nil {
@@ -112,9 +122,20 @@ func (g *Group) startRaft(stores *Stores, transport raft.Transport, logger hclog
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
+	if err := checkMembers(g.config.Members, node); err != nil {
+		return nil, errors.Join(err, node.Shutdown().Error())
+	}
 	g.raft.Store(node)
 	g.config.Logger.Info("group started", "group", g.config.Group, "empty", empty, "last_index", g.replica.replayed)
 	return node, nil
+}
+
+// owner says whose the stores are; injected ones are nobody's.
+func (g *Group) owner() owner {
+	if g.config.Stores != nil {
+		return owner{node: g.config.Node}
+	}
+	return ownerOf(g.config.Dir, g.config.Group, g.config.Node)
 }
 
 func (g *Group) raftConfig(logger hclog.Logger) *raft.Config {

@@ -99,6 +99,43 @@ func bootstrap(stores *Stores, config *raft.Config, transport raft.Transport, me
 	return true, nil
 }
 
+// checkWhole refuses a log whose beginning is in no snapshot that can be read: the library would find out in the middle
+// of replaying it, and panic.
+func checkWhole(stores *Stores) error {
+	first, err := stores.Log.FirstIndex()
+	if err != nil {
+		return fmt.Errorf("read the beginning of the log: %w", err)
+	}
+	if first <= 1 {
+		return nil // from the beginning, or empty
+	}
+	covered, err := readableSnapshot(stores.Snapshots)
+	if err != nil {
+		return err
+	}
+	if covered+1 < first {
+		return fmt.Errorf("the log begins at entry %d, and no readable snapshot reaches further than entry %d: what is between "+
+			"them is gone. Put the snapshots back", first, covered)
+	}
+	return nil
+}
+
+// readableSnapshot is the last entry in the newest snapshot that can be opened, which checks it whole; 0 if none can.
+func readableSnapshot(snapshots raft.SnapshotStore) (uint64, error) {
+	all, err := snapshots.List() // newest first
+	if err != nil {
+		return 0, fmt.Errorf("list the snapshots: %w", err)
+	}
+	for _, s := range all {
+		meta, content, err := snapshots.Open(s.ID)
+		if err != nil {
+			continue // the library says so in the log, and takes the one before, too
+		}
+		return meta.Index, content.Close()
+	}
+	return 0, nil
+}
+
 func (s *Stores) close() error {
 	if s.Close == nil {
 		return nil
