@@ -3,7 +3,8 @@
 // Every line covers the log indexes "from" to "index"; the decision is that of "index", and those before it had
 // none. So a reader checks that nothing is missing by one rule: each line begins where the one before it ended (lines
 // of one entry share its index). What could not be written is said in a line of its own, decision "lost". Every node
-// writes all decisions, so a range that one node lost is found at another.
+// writes all decisions, so a range that one node lost is found at another. A node whose log began anew, because its data
+// was removed, says so in a line with the decision "restarted" and counts on from its index.
 //
 // The log never waits for the audit file. Entries go through a bounded buffer; when that is full, because the disk
 // is full or hangs, entries are dropped, counted and logged, and once writing works again a "lost" line says which.
@@ -139,7 +140,10 @@ type writer struct {
 
 func (w *writer) take(i item) {
 	if i.index <= w.covered {
-		return // replayed, and written before
+		if i.applied == nil || i.applied.Replayed {
+			return // written before
+		}
+		w.restarted(i.index)
 	}
 	if i.applied == nil {
 		w.lost(i.index, "the state was restored from a snapshot")
@@ -168,6 +172,12 @@ func (w *writer) lost(index uint64, cause string) {
 	if index > w.covered {
 		w.write(index, line{From: w.covered + 1, Index: index, Decision: "lost", Cause: cause})
 	}
+}
+
+// restarted says that the log is another one than that of the last line: an entry that is new to this node has an index
+// that the file has already. The node's data was removed, or belongs to another cluster, and the file was not.
+func (w *writer) restarted(index uint64) {
+	w.write(index-1, line{From: index - 1, Index: index - 1, Decision: "restarted", Cause: "the node's log began anew"})
 }
 
 // pass says that nothing was decided since the last line.

@@ -97,10 +97,35 @@ func TestReplayIsNotWrittenTwice(t *testing.T) {
 	})
 	run(t, config, func(l *Log) {
 		l.Restored(1)
-		l.Applied(grantAt(2))
+		l.Applied(replayed(grantAt(2)))
 		l.Applied(grantAt(3))
 	})
 	wantTold(t, config.Path, "1-1 granted", "2-2 granted", "3-3 granted")
+}
+
+func replayed(a group.Applied) group.Applied {
+	a.Replayed = true
+	return a
+}
+
+// The node's data was removed and the audit file was not: what the new log decides is written, not taken for a replay.
+func TestLogThatBeganAnewIsWritten(t *testing.T) {
+	config := testConfig(t)
+	run(t, config, func(l *Log) {
+		l.Applied(grantAt(2))
+		l.Applied(grantAt(9))
+	})
+	run(t, config, func(l *Log) {
+		l.Applied(grantAt(3))
+		l.Applied(grantAt(4))
+	})
+	run(t, config, func(l *Log) {
+		l.Applied(replayed(grantAt(3)))
+		l.Applied(replayed(grantAt(4)))
+		l.Applied(grantAt(5))
+	})
+	wantTold(t, config.Path, "1-2 granted", "3-9 granted",
+		"2-2 restarted the node's log began anew", "3-3 granted", "4-4 granted", "5-5 granted")
 }
 
 func TestSnapshotThatSkipsIsSaid(t *testing.T) {
@@ -246,7 +271,7 @@ func TestEmptyFileAfterRotationKnowsWhereItStands(t *testing.T) {
 	run(t, config, func(l *Log) { l.Applied(grantAt(7)) })
 	check(t, os.Rename(config.Path, config.Path+".7"))
 	run(t, config, func(l *Log) {
-		l.Applied(grantAt(7))
+		l.Applied(replayed(grantAt(7)))
 		l.Applied(grantAt(8))
 	})
 	wantTold(t, config.Path, "8-8 granted")
