@@ -189,6 +189,8 @@ func (s *Server) acquired(ctx context.Context, out group.Outcome) (*lockpb.Acqui
 		return s.grantAnswer(result.Grant, out, false)
 	case lock.Refused:
 		return nil, refused(result, out.Now)
+	case lock.Waiting: // an earlier copy waits, and this one does not
+		return nil, refuse(lockpb.Reason_REASON_HELD, "an earlier copy of this request waits in the queue").mayBeApplied()
 	default:
 	}
 	return nil, unexpected("Acquire", out.Result)

@@ -390,6 +390,21 @@ func (l *laggard) Propose(ctx context.Context, cmd lock.Command) (group.Outcome,
 	return l.Group.Propose(ctx, cmd)
 }
 
+// The wait is the one parameter that copies of a request may differ in. One that does not wait is told that it is not
+// its own yet, and leaves the place of the one that does.
+func TestCopyThatDoesNotWait(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.nodes[0]
+	held := c.acquire(n, acquireOf("r", "A", "1", 0))
+	waiting := c.begin(n, acquireOf("r", "B", "1", 20*time.Second))
+	c.untilWaiting("r", 1)
+	_, err := n.locks.Acquire(c.context(), acquireOf("r", "B", "1", 0))
+	wantRefusal(t, err, lockpb.Reason_REASON_HELD, lockpb.Applied_MAYBE)
+	c.release(n, held)
+	_, err = waiting.wait(t)
+	check(t, err)
+}
+
 // A break whose outcome is unknown is not repeated: the second one would end the next holder.
 func TestBreakIsNotRepeated(t *testing.T) {
 	c := newCluster(t, 3)
