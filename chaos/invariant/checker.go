@@ -18,6 +18,9 @@ type Options struct {
 	ClockError int64
 	// TokensSeen says that the history has every grant before the first use of its token at a store.
 	TokensSeen bool
+	// Replicas is how many vote; 0 means that the quorum is not judged. Otherwise each entry's steps come behind its
+	// Stored.
+	Replicas int
 }
 
 // Violation is a step that no correct system takes.
@@ -46,13 +49,14 @@ type rule struct {
 
 // New returns a checker at the beginning of a history.
 func New(o Options) *Checker {
-	tokens, requests, floors, replicas := newTokens(), newRequests(o), newFloors(o), newReplicas()
+	tokens, requests, floors, quorum, replicas := newTokens(), newRequests(o), newFloors(o), newQuorum(o), newReplicas()
 	return &Checker{options: o, history: newHistory(), rules: []rule{
 		{1, exclusion},
 		{2, tokens.judge},
 		{3, floors.neverDown},
 		{4, floors.writes},
 		{5, ownership},
+		{6, quorum.judge},
 		{7, requests.judge},
 		{8, order},
 		{9, expiry(o)},
@@ -72,7 +76,7 @@ func (c *Checker) Observe(e Event) error {
 	return c.history.follow(e)
 }
 
-// Finish judges what should have happened by the end of the history.
+// Finish judges what should have happened by now, at the end of the history or of any part of it.
 func (c *Checker) Finish(at Instant) error {
 	if c.options.MaxLate == 0 {
 		return nil

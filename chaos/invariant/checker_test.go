@@ -94,6 +94,7 @@ func TestLegalHistories(t *testing.T) {
 		"after the start":     {granted(1, "a", 1), queued(2, "b"), queued(3, "c"), Elected{8 * second}, ended(4, "a", Released), Attached{request("c")}, granted(8, "c", 2)},
 		"floors rise":         {granted(1, "a", 5), FloorRaised{"x", 5}, FloorRaised{"x", 5}, WriteAccepted{"x", 5}, FloorRead{"x", 5}},
 		"floors of others":    {granted(1, "a", 5), FloorRaised{"x", 5}, FloorRead{"y", 0}, WriteAccepted{"y", 1}},
+		"majority":            {Stored{1, []string{"n1", "n3"}}, granted(1, "a", 1), held("a", 1), Stored{2, []string{"n1", "n2", "n3"}}, renewed(2, "a"), ended(3, "a", Released)},
 		"equal digests":       {Applied{"n1", 1, [32]byte{1}}, Applied{"n2", 1, [32]byte{1}}, Applied{"n1", 2, [32]byte{2}}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -134,6 +135,13 @@ func TestIllegalHistories(t *testing.T) {
 		{"cancelled by another", 5, []Event{granted(1, "a", 1), other(ended(2, "a", Cancelled))}},
 		{"renewed after the end", 5, []Event{granted(1, "a", 1), ended(2, "a", Released), renewed(3, "a")}},
 		{"ended twice", 5, []Event{granted(1, "a", 1), ended(2, "a", Released), ended(12, "a", Expired)}},
+		{"granted by a minority", 6, []Event{Stored{1, []string{"n1"}}, granted(1, "a", 1)}},
+		{"one counted twice", 6, []Event{Stored{1, []string{"n1", "n1"}}, granted(1, "a", 1)}},
+		{"renewed by a minority", 6, []Event{Stored{1, []string{"n1", "n2"}}, granted(1, "a", 1), Stored{2, []string{"n2"}}, renewed(2, "a")}},
+		{"released by a minority", 6, []Event{Stored{1, []string{"n1", "n2"}}, granted(1, "a", 1), Stored{2, []string{"n2"}}, ended(2, "a", Released)}},
+		{"reported by a minority", 6, []Event{Stored{1, []string{"n1", "n2"}}, granted(1, "a", 1), Stored{2, []string{"n2"}}, held("a", 1)}},
+		{"queued by nobody", 6, []Event{Stored{1, []string{"n1", "n2"}}, granted(1, "a", 1), Stored{2, nil}, queued(2, "b")}},
+		{"token issued by a minority", 6, []Event{Stored{1, []string{"n1"}}, TokenIssued{"x", 1}}},
 		{"two effects", 7, []Event{granted(1, "a", 1), ended(2, "a", Released), granted(3, "a", 2)}},
 		{"two effects at once", 7, []Event{granted(1, "a", 1), elsewhere(of(granted(2, "b", 2), "a"))}},
 		{"queued and held", 7, []Event{granted(1, "a", 1), queued(2, "a")}},
@@ -174,10 +182,17 @@ func TestIllegalHistories(t *testing.T) {
 	}
 }
 
-// run judges a history whose floors are only judged for their source if a grant comes first.
+// run judges a history whose floors are only judged for their source if a grant comes first, and whose quorum, of
+// three, only if an entry does.
 func run(steps []Event) error {
-	_, tokensSeen := steps[0].(Granted)
-	c := New(Options{Window: time.Minute, MaxLate: 99 * time.Second, TokensSeen: tokensSeen})
+	o := Options{Window: time.Minute, MaxLate: 99 * time.Second}
+	switch steps[0].(type) {
+	case Granted:
+		o.TokensSeen = true
+	case Stored:
+		o.Replicas = 3
+	}
+	c := New(o)
 	for _, e := range steps {
 		if err := c.Observe(e); err != nil {
 			return err

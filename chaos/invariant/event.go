@@ -137,6 +137,13 @@ type WriteAccepted struct {
 	Token    lease.Token
 }
 
+// Stored says which replicas have a log entry in their logs when it first takes effect anywhere. The steps from here
+// to the next Stored are that entry's.
+type Stored struct {
+	Index    uint64
+	Replicas []string
+}
+
 // Applied is the digest of a replica's state after a log index.
 type Applied struct {
 	Replica string
@@ -158,4 +165,5 @@ func (TokenIssued) event()   {}
 func (FloorRaised) event()   {}
 func (FloorRead) event()     {}
 func (WriteAccepted) event() {}
+func (Stored) event()        {}
 func (Applied) event()       {}
