@@ -17,9 +17,12 @@ type entry struct {
 	users int           // holders and waiters
 }
 
-// Lock waits for the lock of the name, or for ctx; then it fails with the cause. The unlock function must be
-// called once. Waiters are served in no particular order.
+// Lock waits for the lock of the name, or for ctx; then it fails with the cause. A ctx that has ended before gets no
+// lock, free or not. The unlock function must be called once. Waiters are served in no particular order.
 func (l *Locks) Lock(ctx context.Context, name string) (unlock func(), err error) {
+	if ctx.Err() != nil { // with both ready the select below could choose the lock
+		return nil, context.Cause(ctx)
+	}
 	e := l.enter(name)
 	select {
 	case e.slot <- struct{}{}:

@@ -49,3 +49,15 @@ func TestOneNameIsHeldOnceAndForgottenAfterwards(t *testing.T) {
 		}
 	})
 }
+
+func TestACallerThatHasGoneGetsNoLock(t *testing.T) {
+	var locks Locks
+	gone := errors.New("gone")
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(gone)
+	for range 100 { // the lock is free: a select would choose it now and then
+		if _, err := locks.Lock(ctx, "a"); !errors.Is(err, gone) {
+			t.Fatalf("got %v, want %v", err, gone)
+		}
+	}
+}
