@@ -28,7 +28,8 @@ type Fixture struct {
 	Alive func(testing.TB, fencestore.Session) bool
 }
 
-// Run holds the stores that open makes, one fixture a subtest, to the contract.
+// Run holds the stores that open makes, one fixture a subtest, to the contract. What the callers of each subtest were
+// told is judged by package invariant besides.
 func Run(t *testing.T, open func(*testing.T) Fixture) {
 	for _, c := range []struct {
 		name string
@@ -59,8 +60,23 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		t.Run(c.name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), bound)
 			defer cancel()
-			c.test(t, &run{Fixture: open(t), ctx: ctx})
+			judged(ctx, t, open(t), c.test)
 		})
+	}
+}
+
+// judged runs one test and has what it was told judged.
+func judged(ctx context.Context, t *testing.T, f Fixture, test func(*testing.T, *run)) {
+	h := newHistory()
+	plain := f.Stores
+	f.Stores = make([]fencestore.Store, len(plain))
+	for i, store := range plain {
+		f.Stores[i] = watched{store, h}
+	}
+	test(t, &run{Fixture: f, ctx: ctx})
+	h.probe(ctx, watched{plain[0], h}, func(s fencestore.Session) bool { return f.Alive(t, s) })
+	if err := h.judge(); err != nil {
+		t.Error(err)
 	}
 }
 
