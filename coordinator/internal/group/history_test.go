@@ -1,159 +1,117 @@
 package group
 
 import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
 	"github.com/lychgate/lychgate/chaos/invariant"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/internal/lock/locktest"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // judge has a log, as replicas applied it, judged by the invariants.
 type judge struct {
 	checker *invariant.Checker
+	options invariant.Options
 	config  lock.Config
+	stored  func(a Applied) []string // names the members that have the entry in their logs; nil: not judged
 	steps   int
 	err     error // the first violation; nothing is judged behind it
 }
 
 func newJudge(config lock.Config) *judge {
-	return &judge{
-		checker: invariant.New(invariant.Options{Window: config.MaxWait + config.RetryWindow}),
-		config:  config,
-	}
+	options := locktest.Options(config)
+	// A leader ticks, and no stamp is further from the one before than the clock's limit. That holds while no entry
+	// leaves anything overdue behind: these tests have fewer leases than MaxExpiries.
+	options.MaxLate = clockLimit(config.MinTTL)
+	return &judge{checker: invariant.New(options), options: options, config: config}
 }
 
-// observe judges one entry: the renewals, which run first, what happened, and what retries were told.
+// watch has the quorum judged too, by the logs of a cluster. Nothing may have been observed yet.
+func (j *judge) watch(c *cluster) {
+	j.options.Replicas = len(c.members)
+	j.checker = invariant.New(j.options)
+	j.stored = c.stored
+}
+
+// stored names the members whose logs have the entry, or have it behind them in a snapshot.
+func (c *cluster) stored(a Applied) []string {
+	var names []string
+	for _, m := range c.members {
+		var entry raft.Log
+		first, err := m.disk.FirstIndex()
+		if err != nil {
+			c.t.Errorf("%s: first index of the log: %v", m.id, err)
+		}
+		err = m.disk.GetLog(a.Index, &entry)
+		switch {
+		case err == nil && entry.Term == a.Term, errors.Is(err, raft.ErrLogNotFound) && a.Index < first:
+			names = append(names, m.id)
+		case err != nil && !errors.Is(err, raft.ErrLogNotFound):
+			c.t.Errorf("%s: log entry %d: %v", m.id, a.Index, err)
+		}
+	}
+	return names
+}
+
+// observe judges one entry when it is first applied anywhere, and whether anything should have ended by it that has
+// not.
 func (j *judge) observe(a Applied) {
-	t := &translation{entry: a, config: j.config, by: make(map[lease.IDHash]lease.Identity), asOf: make(map[invariant.Request]invariant.Instant)}
-	for i, command := range a.Commands {
-		t.command(command, a.Results[i])
+	if j.stored != nil {
+		j.step(invariant.Stored{Index: a.Index, Replicas: j.stored(a)})
 	}
-	steps := t.first
-	for _, event := range a.Events {
-		steps = append(steps, t.event(event)...)
+	steps := locktest.Steps(locktest.Applied{
+		Now: a.Now, Config: j.config, Commands: a.Commands, Results: a.Results, Events: a.Events,
+	})
+	for _, step := range steps {
+		j.step(step)
 	}
-	for _, step := range append(steps, t.last...) {
-		if j.err != nil {
-			return
-		}
-		j.err = j.checker.Observe(step)
-		j.steps++
+	j.steps += len(steps)
+	if j.err == nil {
+		j.err = j.checker.Finish(invariant.Instant(a.Now))
 	}
 }
 
-// translation puts one entry into the words of the invariants.
-type translation struct {
-	entry       Applied
-	config      lock.Config
-	by          map[lease.IDHash]lease.Identity         // who released or cancelled
-	asOf        map[invariant.Request]invariant.Instant // of the first copy in the entry
-	first, last []invariant.Event
+func (j *judge) step(e invariant.Event) {
+	if j.err == nil {
+		j.err = j.checker.Observe(e)
+	}
 }
 
-func (t *translation) now() invariant.Instant { return invariant.Instant(t.entry.Now) }
-
-func (t *translation) command(command lock.Command, result lock.Result) {
-	switch r := result.(type) {
-	case lock.Renewed:
-		t.first = append(t.first, invariant.Renewed{
-			At: t.now(), Lease: r.Lease.Hash(), By: command.(lock.Renew).Identity, TTL: r.Deadline.Sub(t.entry.Now),
+// The judge finds what outlives its end, and what takes effect without a majority.
+func TestJudge(t *testing.T) {
+	deadline := lock.LeaseTime(10 * time.Second)
+	grant := lock.Grant{Resource: "a", Lease: lease.NewID(0, [14]byte{1}), Token: 1, Mode: lease.Exclusive, Deadline: deadline}
+	granted := Applied{Index: 1, Events: []lock.Event{lock.LeaseGranted{Grant: grant}}}
+	waits := Applied{Index: 1, Events: []lock.Event{lock.WaitStarted{Resource: "a", Request: "r", Attached: true, Deadline: deadline}}}
+	limit := clockLimit(testLockConfig().MinTTL)
+	idle := func(now lock.LeaseTime) Applied { return Applied{Index: 2, Now: now} }
+	for _, c := range []struct {
+		name      string
+		invariant int // 0: none
+		stored    []string
+		entries   []Applied
+	}{
+		{"ticked in time", 0, []string{"n1", "n3"}, []Applied{granted, idle(deadline.Add(limit))}},
+		{"lease not ended", 9, []string{"n1", "n3"}, []Applied{granted, idle(deadline.Add(limit + 1))}},
+		{"wait not answered", 11, []string{"n1", "n3"}, []Applied{waits, idle(deadline.Add(limit + 1))}},
+		{"one of three", 6, []string{"n2"}, []Applied{granted}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			j := newJudge(testLockConfig())
+			j.watch(&cluster{members: make([]*member, 3)})
+			j.stored = func(Applied) []string { return c.stored }
+			for _, a := range c.entries {
+				j.observe(a)
+			}
+			var violation *invariant.Violation
+			if c.invariant == 0 && j.err != nil || c.invariant != 0 && (!errors.As(j.err, &violation) || violation.Invariant != c.invariant) {
+				t.Errorf("got %v, want a violation of invariant %d (0: none)", j.err, c.invariant)
+			}
 		})
-	case lock.Released:
-		t.by[r.Hash] = command.(lock.Release).Identity
-	case lock.Cancelled:
-		c := command.(lock.Cancel)
-		t.by[r.Holder.Hash] = c.Identity
-		if r.Was == lock.RequestUnknown {
-			key := invariant.Request{Identity: c.Identity, Client: c.Client, ID: c.Request}
-			t.first = append(t.first, invariant.Forestalled{At: t.now(), Request: key, AsOf: invariant.Instant(c.AsOf)})
-		}
-	case lock.Granted:
-		t.report(command.(lock.Acquire), invariant.Reported{State: invariant.Held, Lease: r.Lease.Hash(), Token: r.Token})
-	case lock.Waiting:
-		t.report(command.(lock.Acquire), invariant.Reported{State: invariant.Waiting})
-	case lock.Refused:
-		if a, ok := command.(lock.Acquire); ok && (r.Reason == lock.ReasonRequestEnded || r.Reason == lock.ReasonRequestCancelled) {
-			t.report(a, invariant.Reported{State: invariant.Over})
-		}
-	case lock.Broken, lock.Done:
 	}
-}
-
-func (t *translation) report(a lock.Acquire, r invariant.Reported) {
-	r.Request = invariant.Request{Identity: a.Identity, Client: a.Client, ID: a.Request}
-	if _, ok := t.asOf[r.Request]; !ok {
-		t.asOf[r.Request] = invariant.Instant(a.AsOf)
-	}
-	if !t.changedLater(r) {
-		t.last = append(t.last, r)
-	}
-}
-
-// changedLater reports whether the entry itself ends what a retry was told.
-func (t *translation) changedLater(r invariant.Reported) bool {
-	for _, event := range t.entry.Events {
-		switch e := event.(type) {
-		case lock.LeaseEnded:
-			if r.State == invariant.Held && e.Hash == r.Lease {
-				return true
-			}
-		case lock.LeaseGranted:
-			if r.State == invariant.Waiting && t.request(e.Identity, e.Client, e.Request) == r.Request {
-				return true
-			}
-		case lock.WaitEnded:
-			if r.State == invariant.Waiting && t.request(e.Identity, e.Client, e.Request) == r.Request {
-				return true
-			}
-		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
-		}
-	}
-	return false
-}
-
-func (*translation) request(by lease.Identity, client lease.ClientID, id lease.RequestID) invariant.Request {
-	return invariant.Request{Identity: by, Client: client, ID: id}
-}
-
-func (t *translation) event(event lock.Event) []invariant.Event {
-	switch e := event.(type) {
-	case lock.LeaseGranted:
-		key := t.request(e.Identity, e.Client, e.Request)
-		return []invariant.Event{invariant.Granted{
-			At: t.now(), Resource: e.Resource, Lease: e.Lease.Hash(), Token: e.Token, Mode: e.Mode,
-			Request: key, TTL: e.Deadline.Sub(t.entry.Now), AsOf: t.asOf[key],
-		}}
-	case lock.LeaseEnded:
-		return []invariant.Event{invariant.Ended{At: t.now(), Lease: e.Hash, Cause: causeOf(e.Cause), By: t.by[e.Hash]}}
-	case lock.WaitStarted:
-		key := t.request(e.Identity, e.Client, e.Request)
-		return []invariant.Event{invariant.Queued{
-			At: t.now(), Resource: e.Resource, Request: key, Mode: e.Mode, Attached: e.Attached,
-			Deadline: invariant.Instant(e.Deadline), AsOf: t.asOf[key],
-		}}
-	case lock.WaitAttached:
-		return []invariant.Event{invariant.Attached{Request: t.request(e.Identity, e.Client, e.Request)}}
-	case lock.WaitDetached:
-		return []invariant.Event{invariant.Detached{Request: t.request(e.Identity, e.Client, e.Request)}}
-	case lock.WaitEnded:
-		return []invariant.Event{invariant.Unqueued{At: t.now(), Request: t.request(e.Identity, e.Client, e.Request)}}
-	case lock.LeaderStarted:
-		return []invariant.Event{invariant.Elected{HeadStart: t.now().Add(t.config.HeadStart)}}
-	case lock.ResourceBroken:
-		return []invariant.Event{invariant.TokenIssued{Resource: e.Resource, Token: e.Token}}
-	case lock.KeyAdded:
-	}
-	return nil
-}
-
-func causeOf(cause lock.EndCause) invariant.Cause {
-	switch cause {
-	case lock.EndReleased:
-		return invariant.Released
-	case lock.EndCancelled:
-		return invariant.Cancelled
-	case lock.EndBroken:
-		return invariant.Broken
-	case lock.EndExpired, lock.EndUnclaimed:
-	}
-	return invariant.Expired
 }

@@ -54,6 +54,7 @@ func newRecord(t *testing.T) *record {
 // watch makes the cluster's replicas report to the record.
 func (r *record) watch(c *cluster) {
 	c.stamped = r.stamped
+	r.judge.watch(c)
 	c.onApply = func(node string, a Applied) {
 		for _, m := range c.members {
 			if m.id == node {
