@@ -1555,7 +1555,9 @@ func (x *Waiter) GetRemaining() int32 {
 }
 
 type StatusRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Also condense the replicated state, which takes time and memory in proportion to it. For comparing replicas.
+	Digest        bool `protobuf:"varint,1,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1590,6 +1592,13 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{17}
 }
 
+func (x *StatusRequest) GetDigest() bool {
+	if x != nil {
+		return x.Digest
+	}
+	return false
+}
+
 type StatusResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
@@ -1603,7 +1612,7 @@ type StatusResponse struct {
 	Version       uint32                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
 	Leases        uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
 	Waiters       uint64                 `protobuf:"varint,11,opt,name=waiters,proto3" json:"waiters,omitempty"`
-	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the replicated state at applied_index
+	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the replicated state at applied_index, if it was asked for
 	Nodes         []*Node                `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2149,8 +2158,9 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12*\n" +
 	"\x04mode\x18\x04 \x01(\x0e2\x16.lychgate.lock.v1.ModeR\x04mode\x12\x1a\n" +
 	"\battached\x18\x05 \x01(\bR\battached\x12\x1c\n" +
-	"\tremaining\x18\x06 \x01(\x05R\tremaining\"\x0f\n" +
-	"\rStatusRequest\"\xee\x02\n" +
+	"\tremaining\x18\x06 \x01(\x05R\tremaining\"'\n" +
+	"\rStatusRequest\x12\x16\n" +
+	"\x06digest\x18\x01 \x01(\bR\x06digest\"\xee\x02\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +

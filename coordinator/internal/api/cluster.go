@@ -10,8 +10,9 @@ import (
 	"github.com/lychgate/lychgate/coordinator/ticket"
 )
 
-// Status implements lockpb.ClusterServer. It describes this node, and is never forwarded.
-func (s *Server) Status(context.Context, *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
+// Status implements lockpb.ClusterServer. It describes this node, and is never forwarded. Every client asks for it
+// before its first acquire, so it costs the same whatever the size of the state, unless the digest is asked for.
+func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
 	status := s.group.Status()
 	answer := &lockpb.StatusResponse{
 		Node:   s.config.Node,
@@ -19,12 +20,21 @@ func (s *Server) Status(context.Context, *lockpb.StatusRequest) (*lockpb.StatusR
 		State:  strings.ToLower(status.State),
 		Term:   status.Term,
 	}
+	if in.GetDigest() {
+		// One at a time: the digest sorts the whole state, and freezing is not for readers side by side.
+		select {
+		case s.digesting <- struct{}{}:
+			defer func() { <-s.digesting }()
+		case <-ctx.Done():
+			return nil, refuse(lockpb.Reason_OVERLOADED, "digests of other calls took too long")
+		}
+	}
 	var frozen *lock.Snapshot
-	s.digesting.Lock() // one at a time: the digest sorts the whole state, and freezing is not for readers side by side
-	defer s.digesting.Unlock()
 	s.group.View(func(m *lock.Machine) {
 		info := m.Info()
-		frozen = m.Snapshot()
+		if in.GetDigest() {
+			frozen = m.Snapshot()
+		}
 		answer.Cluster = info.Cluster
 		answer.AppliedIndex = info.Index
 		answer.AsOf = int64(info.Now)
@@ -33,8 +43,10 @@ func (s *Server) Status(context.Context, *lockpb.StatusRequest) (*lockpb.StatusR
 		answer.Leases = uint64(info.Leases)
 		answer.Waiters = uint64(info.Waiters)
 	})
-	digest := frozen.Digest()
-	answer.Digest = hex.EncodeToString(digest[:])
+	if frozen != nil {
+		digest := frozen.Digest()
+		answer.Digest = hex.EncodeToString(digest[:])
+	}
 	for _, m := range s.config.Members {
 		answer.Nodes = append(answer.Nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: true})
 	}

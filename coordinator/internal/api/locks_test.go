@@ -195,7 +195,12 @@ func TestStatusAndKeys(t *testing.T) {
 	c.acquire(c.leader(), acquireOf("r", "c", "1", 0))
 	digests := map[uint64]map[string]bool{}
 	for _, n := range c.nodes {
-		status, err := n.cluster.Status(c.context(), &lockpb.StatusRequest{})
+		cheap, err := n.cluster.Status(c.context(), &lockpb.StatusRequest{})
+		check(t, err)
+		if cheap.GetDigest() != "" {
+			t.Error("the digest was made, and nobody had asked for it")
+		}
+		status, err := n.cluster.Status(c.context(), &lockpb.StatusRequest{Digest: true})
 		check(t, err)
 		if status.GetNode() != n.id || status.GetLeader() != c.leader().id || status.GetCluster() != "lg-test" || len(status.GetNodes()) != 3 {
 			t.Errorf("status of %s: %v", n.id, status)
@@ -205,6 +210,9 @@ func TestStatusAndKeys(t *testing.T) {
 			digests[at] = map[string]bool{}
 		}
 		digests[at][status.GetDigest()] = true
+		if len(status.GetDigest()) != 64 {
+			t.Errorf("digest %q", status.GetDigest())
+		}
 		if len(digests[at]) > 1 {
 			t.Errorf("two digests at index %d: %v", at, digests[at])
 		}

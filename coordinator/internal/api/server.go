@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -60,7 +59,7 @@ type Server struct {
 	calls   atomic.Int64
 	cluster atomic.Pointer[string]
 
-	digesting  sync.Mutex
+	digesting  chan struct{} // capacity 1
 	firstReady chan struct{}
 }
 
@@ -77,7 +76,7 @@ func New(config Config, g Group) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, group: g, peers: newPeers(config.Members), reigns: newReigns(g), health: newHealth(), firstReady: make(chan struct{})}
+	s := &Server{config: config, group: g, peers: newPeers(config.Members), reigns: newReigns(g), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.closing, s.close = context.WithCancel(context.Background())
 	config.Metrics.watch(g)
 	return s, nil
