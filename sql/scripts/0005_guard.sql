@@ -99,6 +99,9 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
     from pg_class c where c.oid = p_table
 $$;
 
+-- A row that MERGE moves to another partition is in neither transition table, so nothing would check it. The rule does
+-- nothing, but PostgreSQL refuses MERGE for a table that has one.
+--
 -- Guards the table and each of its partitions; again after partitions were added. Runs with the caller's
 -- rights, who must own the table. Returns how many tables are guarded.
 create function fence.protect(p_table regclass, p_resource text) returns integer
@@ -127,6 +130,10 @@ begin
                        v_table, p_resource, v_name);
         execute format('alter table only %s enable always trigger fence_insert, enable always trigger fence_update, '
                        'enable always trigger fence_delete, enable always trigger fence_truncate', v_table);
+        if (select c.relkind = 'p' from pg_class c where c.oid = v_table) then
+            execute format('create rule fence_no_merge as on delete to %s where false do also nothing', v_table);
+            execute format('alter table only %s enable always rule fence_no_merge', v_table);
+        end if;
         v_count := v_count + 1;
     end loop;
     return v_count;
@@ -143,6 +150,9 @@ begin
     loop
         execute format('drop trigger %I on %s', v_name, p_table);
     end loop;
+    if exists (select from pg_rewrite w where w.ev_class = p_table and w.rulename = 'fence_no_merge') then
+        execute format('drop rule fence_no_merge on %s', p_table);
+    end if;
 end $$;
 
 -- Takes the guard off; returns from how many tables.
@@ -159,7 +169,7 @@ begin
     return v_count;
 end $$;
 
--- The protected tables, partitions under the table they belong to. Not complete: a trigger is missing or
+-- The protected tables, partitions under the table they belong to. Not complete: a trigger or the rule is missing or
 -- switched off somewhere, a partition was added, or a row can be reached under another name.
 create function fence.protected(out name text, out resource text, out complete boolean) returns setof record
 language sql stable set search_path = pg_catalog, pg_temp as $$
@@ -168,6 +178,10 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
            (select count(*) = 4 * (select count(*) from fence.tables_of(r.root))
             from pg_trigger g join fence.tables_of(r.root) p on p = g.tgrelid
             where g.tgfoid in ('fence.guard'::regproc, 'fence.guard_truncate'::regproc) and g.tgenabled = 'A')
+           and not exists (select from fence.tables_of(r.root) p join pg_class k on k.oid = p
+                           where k.relkind = 'p' and not exists (
+                               select from pg_rewrite w
+                               where w.ev_class = p and w.rulename = 'fence_no_merge' and w.ev_enabled = 'A'))
            and fence.unguardable(r.root) is null
     from pg_trigger t
     cross join lateral (select coalesce(pg_partition_root(t.tgrelid), t.tgrelid) as root) r
