@@ -108,6 +108,20 @@ func TestGuard(t *testing.T) {
 	pgtest.Exec(t, stranger, "update account set amount = 1 where false; delete from note where id = 99")
 }
 
+// Under a collation that takes different names for equal, one of them would answer for the others.
+func TestResourcesThatOnlyACollationTakesForEqual(t *testing.T) {
+	admin, holder, _ := guarded(t)
+	pgtest.Exec(t, admin, `create collation either_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+		create table ledger (region text collate either_case); grant all on ledger to app`)
+	protect(t, admin, "ledger", "'ledger/' || region", 1)
+	hold(t, admin, holder, "ledger/eu", 1)
+	pgtest.Exec(t, holder, "insert into ledger values ('eu')")
+	for _, rows := range []string{"('EU')", "('eu'), ('EU')", "('EU'), ('eu')"} {
+		_, err := holder.Exec(t.Context(), "insert into ledger values "+rows)
+		wantState(t, err, "LG002")
+	}
+}
+
 // A row that MERGE moves to another partition is in no transition table (PostgreSQL 15), so that the guard would not
 // see it: MERGE is refused where it could. What else a table with a rule can no longer do is not among what is used.
 func TestMergeIntoAPartitionedTable(t *testing.T) {

@@ -33,10 +33,10 @@ begin
 end $$;
 
 -- The query that names the resources of a set of rows. LATERAL refuses aggregates, the inner SELECT makes
--- a set that is empty a null, so that no expression can lose a row.
+-- a set that is empty a null, so that no expression can lose a row, and the collation that no name answers for another.
 create function fence.resources_query(p_rows text, p_alias text, p_resource text) returns text
 language sql immutable set search_path = pg_catalog, pg_temp as $$
-    select format('select distinct fence_e.fence_r from (%s) as %I, lateral (select (select (%s)::text)) as fence_e(fence_r)',
+    select format('select distinct fence_e.fence_r collate "C" from (%s) as %I, lateral (select (select (%s)::text)) as fence_e(fence_r)',
                   p_rows, p_alias, p_resource)
 $$;
 
