@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -49,6 +50,38 @@ func (a *abandoned) none(ctx context.Context, resource string) error {
 	return nil
 }
 
+// leftovers are the resources of which the coordinator may still count a lease or a request as this client's, although
+// nobody here has it any more: a lease that was lost, or a release or cancel that was not confirmed. They run out by
+// themselves; until then the coordinator refuses the client's next acquire, and that is no fault of its caller.
+type leftovers struct {
+	mu    sync.Mutex
+	until map[string]time.Duration // on the client's clock; an estimate
+}
+
+// add notes a leftover with this TTL. Outages make it last longer than that, since they stop the coordinator's clock.
+func (l *leftovers) add(resource string, now, ttl time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.until == nil {
+		l.until = make(map[string]time.Duration)
+	}
+	for r, until := range l.until {
+		if until <= now {
+			delete(l.until, r)
+		}
+	}
+	l.until[resource] = max(l.until[resource], now+2*ttl)
+}
+
+func (l *leftovers) has(resource string, now time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return now < l.until[resource]
+}
+
+// assumedTTL stands in for the cluster's default, which a client does not know.
+const assumedTTL = time.Minute
+
 // abandon cancels a request in the background. The caller is within a call of the client, so Close waits.
 func (c *Client) abandon(q *question) {
 	done := c.abandoned.add(q.msg.GetResource())
@@ -72,6 +105,7 @@ func (c *Client) cancel(q *question) {
 		return err
 	})
 	if err != nil {
+		c.leftovers.add(q.msg.GetResource(), c.clock.Now(), or(millis(q.msg.GetTtl()), assumedTTL))
 		c.log.Warn("abandoned acquire not cancelled", "resource", q.msg.GetResource(), "err", err)
 	}
 }

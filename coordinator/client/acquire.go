@@ -149,6 +149,7 @@ func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease
 		case errors.Is(err, ErrRequestTooOld) && tooOld < 3: // our lease time came from a node that lags
 			tooOld++
 			c.asOf.forget()
+		case wait > 0 && errors.Is(err, ErrAlreadyHeld) && c.leftovers.has(resource, c.clock.Now()):
 		case o.endless && errors.Is(err, ErrWaitTimeout):
 		case o.endless && errors.Is(err, ErrWaitTooLong) && round > time.Second:
 			round /= 2

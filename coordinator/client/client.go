@@ -23,6 +23,7 @@ type Client struct {
 	asOf      asOf
 	agenda    agenda
 	abandoned abandoned
+	leftovers leftovers
 
 	root  context.Context // ends with Close
 	stop  context.CancelCauseFunc

@@ -224,6 +224,9 @@ func (l *Lease) check() time.Duration {
 // lose ends the lease for a cause other than Release. Its holder is told, by Err and all that ends with the
 // lease; what is worth a log line is for the holder to say.
 func (l *Lease) lose(cause error) {
+	if !gone(cause) {
+		l.c.leftovers.add(string(l.resource), l.c.clock.Now(), l.TTL())
+	}
 	l.finish(Lost, fmt.Errorf("%w: %s: %w", ErrLost, l.resource, cause))
 }
 

@@ -62,6 +62,9 @@ func (l *Lease) tell(ctx context.Context) error {
 	}
 	_, err := l.c.release(ctx, l.id, &l.release.unknown)
 	l.release.done = err == nil || errors.Is(err, ErrLeaseEnded)
+	if !l.release.done {
+		l.c.leftovers.add(string(l.resource), l.c.clock.Now(), l.TTL())
+	}
 	return err
 }
 
