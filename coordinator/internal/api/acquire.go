@@ -120,6 +120,15 @@ func (s *Server) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 	cmd.Call = newCall()
 	wait := s.group.Await(cmd.Identity, cmd.Client, cmd.Request)
 	defer wait.Close()
+	select {
+	case end := <-wait.C:
+		// Nobody would hear of a grant, so the request must not enter the queue: its turn would hold all others up.
+		if end.Err != nil {
+			return nil, groupRefusal(end.Err)
+		}
+		return s.waitEnded(ctx, end) // of an earlier copy, in this moment
+	default:
+	}
 	out, err := s.group.Propose(ctx, cmd)
 	if err != nil {
 		if refusal = groupRefusal(err); refusal.maybe() && ctx.Err() != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -403,6 +404,36 @@ func TestCopyThatDoesNotWait(t *testing.T) {
 	c.release(n, held)
 	_, err = waiting.wait(t)
 	check(t, err)
+}
+
+// A call that cannot be registered to wait, past the bound on waits for one, does not enter the queue.
+func TestNothingQueuesThatNobodyWaitsFor(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.nodes[0]
+	config := n.server.config
+	config.Metrics, config.Patience = NewMetrics(prometheus.NewRegistry()), 10*time.Millisecond
+	deaf := &deafGroup{Group: n.group}
+	s, err := New(config, deaf)
+	check(t, err)
+	c.acquire(n, acquireOf("r", "A", "1", 0))
+	_, err = s.Acquire(c.context(), acquireOf("r", "B", "1", 20*time.Second))
+	wantRefusal(t, err, lockpb.Reason_NO_LEADER, lockpb.Applied_NO)
+	if w := c.look(n, "r").GetWaiters(); len(w) != 0 {
+		t.Errorf("waiting: %v", w)
+	}
+}
+
+// deafGroup is a group whose waits have all ended before they begin.
+type deafGroup struct{ Group }
+
+func (deafGroup) Await(identity lease.Identity, client lease.ClientID, request lease.RequestID) *group.Wait {
+	idle, err := group.New(group.Config{
+		Node: "n1", Members: []group.Member{{ID: "n1", Peer: "n1:1"}}, Cluster: "idle", Dir: "unused", Lock: testLockConfig(),
+	})
+	if err != nil {
+		panic(err)
+	}
+	return idle.Await(identity, client, request)
 }
 
 // A break whose outcome is unknown is not repeated: the second one would end the next holder.
