@@ -174,8 +174,10 @@ func (r *relay) settle(e track.Effect) {
 	}
 }
 
+// leave is not cut short by the session's end, nor is a join: a question to the store that is broken off costs a side
+// connection, and clients could use them up. The gate bounds it.
 func (r *relay) leave(claims []fencestore.Claim) {
-	if err := r.session.member.Leave(r.ctx, claims); err != nil {
+	if err := r.session.member.Leave(r.session.server.hard, claims); err != nil {
 		r.session.log.Warn("binding kept: it ends with the session", "cause", err.Error())
 	}
 }

@@ -1,7 +1,6 @@
 package postgres
 
 import (
-	"context"
 	"errors"
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/sqltext"
@@ -102,13 +101,5 @@ func (r *relay) joinNow(claims []fencestore.Claim) error {
 			"an older snapshot would read what the new holder must not see.", "Set it first in the next transaction."))
 	}
 	r.drops.Wait() // what was left is not joined again before it is gone
-	ctx, cancel := context.WithCancel(r.ctx)
-	defer cancel()
-	if err := r.session.member.Join(ctx, claims); err != nil {
-		if r.ctx.Err() != nil {
-			return errEnded
-		}
-		return err
-	}
-	return nil
+	return r.session.member.Join(r.session.server.hard, claims)
 }
