@@ -7,8 +7,6 @@
 // session either, so nothing is let in by it.
 package sqltext
 
-import "bytes"
-
 // Scanner reads a statement's text in pieces of any size. The zero value is ready.
 type Scanner struct {
 	mention mention
@@ -177,21 +175,22 @@ type starts struct {
 }
 
 func (s *starts) write(p []byte) {
-	for i := 0; i < len(p); i++ {
-		if s.within {
-			next := bytes.IndexAny(p[i:], ";/-\n\r")
-			if next < 0 {
-				s.prev = p[len(p)-1]
-				return
-			}
-			if next > 0 {
-				i += next
-				s.prev = p[i-1]
-			}
+	for i, c := range p {
+		if s.within && !mayBegin[c] {
+			continue
 		}
-		s.step(p[i])
+		if i > 0 {
+			s.prev = p[i-1]
+		}
+		s.step(c)
+	}
+	if len(p) > 0 {
+		s.prev = p[len(p)-1]
 	}
 }
+
+// mayBegin are the bytes of interest within a statement.
+var mayBegin = [256]bool{';': true, '/': true, '-': true, '\n': true, '\r': true}
 
 func (s *starts) step(c byte) {
 	before := s.prev
