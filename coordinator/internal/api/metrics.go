@@ -155,7 +155,7 @@ func (m *Metrics) Applied(a group.Applied) {
 }
 
 // AuditDropped counts entries that are missing in the audit log.
-func (m *Metrics) AuditDropped() { m.auditDropped.Inc() }
+func (m *Metrics) AuditDropped(entries int) { m.auditDropped.Add(float64(entries)) }
 
 // EntryCommitted implements group.Observer.
 func (m *Metrics) EntryCommitted(commands, bytes int, took time.Duration) {

@@ -35,7 +35,7 @@ type Config struct {
 	Node     string
 	Renewals bool // write renewals that worked, too
 
-	Dropped func() // called for each entry that is dropped; may be nil
+	Dropped func(entries int) // told how many entries are missing that had decisions, or may have had some; may be nil
 	Logger  *slog.Logger
 }
 
@@ -64,7 +64,7 @@ func New(config Config) (*Log, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	if config.Dropped == nil {
-		config.Dropped = func() {}
+		config.Dropped = func(int) {}
 	}
 	return &Log{config: config, queue: make(chan item, buffered)}, nil
 }
@@ -85,7 +85,7 @@ func (l *Log) offer(i item) {
 	select {
 	case l.queue <- i:
 	default:
-		l.config.Dropped()
+		l.config.Dropped(1)
 		if !l.dropped.Swap(true) {
 			l.config.Logger.Error("audit log does not keep up, entries are dropped", "index", i.index)
 		}
@@ -132,10 +132,11 @@ func (l *Log) drain(w *writer) error {
 
 // writer turns items into lines.
 type writer struct {
-	config  Config
-	out     *file
-	covered uint64 // up to this index everything is in the lines written or buffered
-	passed  uint64 // up to this index nothing was decided since; 0 or above covered
+	config   Config
+	out      *file
+	covered  uint64 // up to this index everything is in the lines written or buffered
+	passed   uint64 // up to this index nothing was decided since; 0 or above covered
+	gathered int    // entries whose lines are buffered
 }
 
 func (w *writer) take(i item) {
@@ -164,6 +165,7 @@ func (w *writer) take(i item) {
 		lines[n].From, lines[n].More = i.index, n < len(lines)-1
 	}
 	lines[0].From = w.covered + 1
+	w.gathered++
 	w.write(i.index, lines...)
 }
 
@@ -189,21 +191,21 @@ func (w *writer) pass() {
 
 func (w *writer) write(index uint64, lines ...line) {
 	w.covered, w.passed = index, 0
-	if !w.out.add(index, lines) {
-		w.failed()
-	}
+	w.settle(w.out.add(index, lines))
 }
 
-func (w *writer) flush() {
-	if !w.out.flush() {
-		w.failed()
-	}
-}
+func (w *writer) flush() { w.settle(w.out.flush()) }
 
-// failed goes back to what the file holds for certain; the next line that works is preceded by a "lost" one.
-func (w *writer) failed() {
-	w.config.Dropped()
-	w.covered, w.passed = w.out.last, 0
+// settle counts what the file has taken, or has not. Then the writer goes back to what the file holds for certain; the
+// next line that works is preceded by a "lost" one.
+func (w *writer) settle(ok bool) {
+	switch {
+	case !ok:
+		w.config.Dropped(w.gathered)
+		w.covered, w.passed, w.gathered = w.out.last, 0, 0
+	case w.out.last == w.covered:
+		w.gathered = 0
+	}
 }
 
 func (w *writer) finish() {

@@ -165,7 +165,7 @@ func TestTornTailIsCutOff(t *testing.T) {
 func TestFullDisk(t *testing.T) {
 	config := testConfig(t)
 	dropped := 0
-	config.Dropped = func() { dropped++ }
+	config.Dropped = func(entries int) { dropped += entries }
 	l, err := New(config)
 	check(t, err)
 	out, err := openFile(l.config)
@@ -183,14 +183,19 @@ func TestFullDisk(t *testing.T) {
 	take(grantAt(2))
 	take(tickAt(3))
 	take(grantAt(4))
+	for i := uint64(5); i <= 7; i++ { // one write for all
+		l.Applied(grantAt(i))
+		w.take(<-l.queue)
+	}
+	w.flush()
 	_ = out.f.Close()
 	out.f = good
-	take(tickAt(5))
-	take(grantAt(6))
+	take(tickAt(8))
+	take(grantAt(9))
 	w.finish()
-	wantTold(t, config.Path, "1-1 granted", "2-4 lost the lines were not written in time", "5-6 granted")
-	if dropped == 0 {
-		t.Error("nothing was counted")
+	wantTold(t, config.Path, "1-1 granted", "2-7 lost the lines were not written in time", "8-9 granted")
+	if dropped != 5 { // 3 decided nothing
+		t.Errorf("%d entries were counted, want 5", dropped)
 	}
 }
 
