@@ -80,8 +80,8 @@ func bound(address *atomic.Pointer[string], configured string) string {
 	return configured
 }
 
-// Run serves until ctx is done, and then stops in order: calls in progress are ended with an answer, leadership is
-// handed over, the audit log is written out. It returns nil after such a stop, and otherwise why the node could not
+// Run serves until ctx is done, and then stops in order: leadership is handed over, calls in progress are ended with an
+// answer, the audit log is written out. It returns nil after such a stop, and otherwise why the node could not
 // start or go on. It may be called once.
 func (n *Node) Run(ctx context.Context) error {
 	if n.started.Swap(true) {
@@ -139,9 +139,23 @@ func (n *Node) open() ([]part, error) {
 	parts = append(parts, ports...)
 	return append(parts, part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
+		n.handOver(g)
 		server.Stop()
 		return nil
 	}}), nil
+}
+
+// handOver makes another node the leader before this one stops to serve: the other nodes send every call to the leader,
+// and the last connections here may take their time to end. The calls that wait here go on to the new leader.
+func (n *Node) handOver(g *group.Group) {
+	if _, leads := g.Leader(); !leads || len(n.config.Members) == 1 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), n.config.Timing.Failover())
+	defer cancel()
+	if err := g.Transfer(ctx); err != nil {
+		n.deps.Logger.Info("leadership not handed over", "error", err)
+	}
 }
 
 func (n *Node) awaitReady(ctx context.Context, server *api.Server) error {

@@ -232,6 +232,38 @@ func TestThreeNodesInOneProcess(t *testing.T) {
 	}
 }
 
+// A leader that is stopped hands over before it ends its connections: one that takes its time costs nobody a lease.
+func TestStopHandsOverFirst(t *testing.T) {
+	r := newRunning(t, 3)
+	r.startAll()
+	old := r.leader()
+	held, err := r.locks((old+1)%3).Acquire(r.context(), &lockpb.AcquireRequest{Resource: "r", ClientId: "A", RequestId: "1"})
+	check(t, err)
+
+	// Half a request: its connection is not idle, so the server waits for it when it stops.
+	conn, err := net.Dial("tcp", r.nodes[old].node.HTTPAddr())
+	check(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "POST /lock/renew HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n{")
+	check(t, err)
+
+	leaving := r.nodes[old]
+	leaving.stop()
+	r.nodes[old] = nil
+	if next := r.leader(); next == old {
+		t.Fatal("the leader still leads")
+	}
+	_, err = r.locks((old+1)%3).Renew(r.context(), &lockpb.RenewRequest{LeaseId: held.GetLeaseId()})
+	check(t, err)
+	select {
+	case err := <-leaving.ended:
+		t.Errorf("the old leader had ended before the next one served (%v): it did not hand over first", err)
+	default:
+	}
+	check(t, conn.Close())
+	check(t, <-leaving.ended)
+}
+
 // checkAudit reads an audit log by the one rule, each line begins where the one before it ended, and returns its
 // decisions in short.
 func checkAudit(t *testing.T, path, secret string) string {
