@@ -20,6 +20,9 @@ the resource that the SQL expression names for it, before the change and after. 
 what a proxy cannot see, such as direct logins. Not covered: the table's owner, who can take
 the guard off, superusers, large objects, sequences.
 
+MERGE into a partitioned table is refused: PostgreSQL does not show the guard the rows that it
+moves to another partition.
+
 Protecting a protected table replaces its expression and takes in new partitions.`,
 		Example: `  lychgate sql protect ledger "'ledger/' || region"
   lychgate sql protect public.account "'account/' || id"`,
