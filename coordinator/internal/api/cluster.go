@@ -20,37 +20,39 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 		State:  strings.ToLower(status.State),
 		Term:   status.Term,
 	}
+	var info lock.Info
 	if in.GetDigest() {
-		// One at a time: the digest sorts the whole state, and freezing is not for readers side by side.
-		select {
-		case s.digesting <- struct{}{}:
-			defer func() { <-s.digesting }()
-		case <-ctx.Done():
-			return nil, refuse(lockpb.Reason_OVERLOADED, "digests of other calls took too long")
+		var refused *refusal
+		if answer.Digest, info, refused = s.digest(ctx); refused != nil {
+			return nil, refused
 		}
+	} else {
+		s.group.View(func(m *lock.Machine) { info = m.Info() })
 	}
-	var frozen *lock.Snapshot
-	s.group.View(func(m *lock.Machine) {
-		info := m.Info()
-		if in.GetDigest() {
-			frozen = m.Snapshot()
-		}
-		answer.Cluster = info.Cluster
-		answer.AppliedIndex = info.Index
-		answer.AsOf = int64(info.Now)
-		answer.Incarnation = info.Incarnation
-		answer.Version = info.Version
-		answer.Leases = uint64(info.Leases)
-		answer.Waiters = uint64(info.Waiters)
-	})
-	if frozen != nil {
-		digest := frozen.Digest()
-		answer.Digest = hex.EncodeToString(digest[:])
-	}
+	answer.Cluster = info.Cluster
+	answer.AppliedIndex = info.Index
+	answer.AsOf = int64(info.Now)
+	answer.Incarnation = info.Incarnation
+	answer.Version = info.Version
+	answer.Leases = uint64(info.Leases)
+	answer.Waiters = uint64(info.Waiters)
 	for _, m := range s.config.Members {
 		answer.Nodes = append(answer.Nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: true})
 	}
 	return answer, nil
+}
+
+// digest is that of this node's state, which is described with it. One at a time: it sorts the whole state.
+func (s *Server) digest(ctx context.Context) (string, lock.Info, *refusal) {
+	select {
+	case s.digesting <- struct{}{}:
+		defer func() { <-s.digesting }()
+	case <-ctx.Done():
+		return "", lock.Info{}, refuse(lockpb.Reason_OVERLOADED, "digests of other calls took too long")
+	}
+	frozen, info := s.group.Freeze()
+	digest := frozen.Digest()
+	return hex.EncodeToString(digest[:]), info, nil
 }
 
 // Keys implements lockpb.ClusterServer, from this node's replica.

@@ -30,6 +30,8 @@ type reader interface {
 	Read(ctx context.Context, fn func(*lock.Machine)) (group.Outcome, error)
 	// View shows this replica's state, which may lag.
 	View(fn func(*lock.Machine))
+	// Freeze copies this replica's state.
+	Freeze() (*lock.Snapshot, lock.Info)
 	Status() group.Status
 }
 

@@ -114,6 +114,10 @@ func (g *Group) Read(ctx context.Context, fn func(*lock.Machine)) (Outcome, erro
 // not keep the machine, and holds up the replica while it runs.
 func (g *Group) View(fn func(*lock.Machine)) { g.replica.view(fn) }
 
+// Freeze returns a copy of this replica's state as it stands, which the caller may read at leisure, and what View would
+// have said of it. It costs one pointer for each page of records and holds up the replica and every View meanwhile.
+func (g *Group) Freeze() (*lock.Snapshot, lock.Info) { return g.replica.freeze() }
+
 // Await registers for the end of the wait of one request. Register before proposing the acquire, or the end
 // may pass unseen, and Close in any case. On a node that does not lead, or past the bound on waits, the Wait
 // has its End at once.

@@ -122,10 +122,16 @@ func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	r.bytes.Store(0)
+	snapshot, _ := r.freeze()
+	return frozen{snapshot}, nil
+}
+
+// freeze copies the state, which nobody may look at meanwhile, and describes the copy.
+func (r *replica) freeze() (*lock.Snapshot, lock.Info) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.bytes.Store(0)
-	return frozen{r.machine.Snapshot()}, nil
+	return r.machine.Snapshot(), r.machine.Info()
 }
 
 // Restore implements raft.FSM.

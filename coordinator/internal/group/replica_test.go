@@ -161,3 +161,35 @@ func TestReplicaAsksForASnapshotByWeight(t *testing.T) {
 		t.Error("another snapshot is asked for at once")
 	}
 }
+
+// Freezing changes the machine, so it waits for those who look at it, and they for it.
+func TestFreezeWaitsForReaders(t *testing.T) {
+	r := newTestReplica()
+	r.Apply(sealed(t, 1, 1, 1, at(time.Second), initial()))
+	r.Apply(sealed(t, 2, 1, 1, at(2*time.Second), testAcquire("a", "1", "x", 1)))
+	done := make(chan struct{})
+	var want, got [32]byte
+	r.view(func(m *lock.Machine) {
+		go func() {
+			defer close(done)
+			frozen, info := r.freeze()
+			if got = frozen.Digest(); info.Index != 2 {
+				t.Errorf("the copy is of entry %d", info.Index)
+			}
+		}()
+		for r.mu.TryRLock() { // until a writer stands in line
+			r.mu.RUnlock()
+			select {
+			case <-done:
+				t.Error("frozen while somebody looked at the state")
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		want = m.Digest()
+	})
+	<-done
+	if got != want {
+		t.Error("the copy is not the state")
+	}
+}
