@@ -54,7 +54,7 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	mux.HandleFunc("GET /openapi.json", serveOpenAPI)
 	mux.HandleFunc("GET "+ticket.Path, s.serveKeys)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	return prompt(bodyTimeout, mux), nil
+	return prompt(bodyTimeout, answerTimeout, mux), nil
 }
 
 // NewHTTPServer is an HTTP server with bounds that suit the API: headers are short, and answers may wait.

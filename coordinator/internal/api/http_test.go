@@ -169,7 +169,7 @@ func TestForeignPageIsRefused(t *testing.T) {
 func TestBodyThatNeverComes(t *testing.T) {
 	unread := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { writeText(w, http.StatusOK, "alive") })
 	for name, handler := range map[string]http.Handler{"read": strict(unread), "unread": unread} {
-		server := httptest.NewServer(prompt(50*time.Millisecond, handler))
+		server := httptest.NewServer(prompt(50*time.Millisecond, patient, handler))
 		defer server.Close()
 		conn, err := net.Dial("tcp", server.Listener.Addr().String())
 		check(t, err)
@@ -181,6 +181,42 @@ func TestBodyThatNeverComes(t *testing.T) {
 		if err != nil || !strings.HasPrefix(string(text), "HTTP/1.1 ") {
 			t.Errorf("%s: got %q, %v", name, text, err)
 		}
+	}
+}
+
+// A caller that asks and does not read lets go of its answer in time; one that waited before its answer has all of it.
+func TestAnswerThatIsNotTaken(t *testing.T) {
+	ended := make(chan error, 1)
+	server := httptest.NewServer(prompt(patient, 50*time.Millisecond, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/waits" {
+			time.Sleep(200 * time.Millisecond) // longer than an answer may take
+			writeText(w, http.StatusOK, "granted")
+			return
+		}
+		page := make([]byte, 1<<20)
+		for {
+			if _, err := w.Write(page); err != nil {
+				ended <- err
+				return
+			}
+		}
+	})))
+	defer server.Close()
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	check(t, err)
+	defer conn.Close()
+	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	check(t, err)
+	select {
+	case <-ended:
+	case <-time.After(patient):
+		t.Error("the answer is still being written")
+	}
+	response, err := http.Get(server.URL + "/waits")
+	check(t, err)
+	defer response.Body.Close()
+	if text, err := io.ReadAll(response.Body); err != nil || string(text) != "granted" {
+		t.Errorf("got %q, %v", text, err)
 	}
 }
 

@@ -94,6 +94,7 @@ func readRequest(w http.ResponseWriter, r *http.Request, message proto.Message) 
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
 	if err != nil {
+		w.Header().Set("Connection", "close") // so that the server does not read the rest before it answers
 		return nil, err
 	}
 	// The server goes on reading, to notice that a waiting caller has gone: that has no end.
@@ -101,20 +102,51 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// bodyTimeout is how long the body of a request may take to come.
-const bodyTimeout = 10 * time.Second
+// How long the body of a request may take to come, and an answer to be taken.
+const (
+	bodyTimeout   = 10 * time.Second
+	answerTimeout = 30 * time.Second
+)
 
 // prompt bounds the time in which an announced body must come, for every path: before it answers, the server reads what
 // a handler left of the body, so a body that never comes would keep the connection for ever. Only a body that was read
-// to its end takes the bound away.
-func prompt(timeout time.Duration, next http.Handler) http.Handler {
+// to its end takes the bound away. It also bounds how long the caller may take the answer, counted from its beginning,
+// so that one who does not read keeps neither the connection nor the answer.
+func prompt(body, answer time.Duration, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
-			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(timeout)) // as in readBody
+			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(body)) // as in readBody
 		}
-		next.ServeHTTP(w, r)
+		next.ServeHTTP(&promptWriter{ResponseWriter: w, timeout: answer}, r)
 	})
 }
+
+// promptWriter starts the time of an answer with its first byte: the call before it may have waited.
+type promptWriter struct {
+	http.ResponseWriter
+	timeout time.Duration
+	began   bool
+}
+
+func (w *promptWriter) begin() {
+	if !w.began {
+		w.began = true
+		_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(w.timeout)) // as in readBody
+	}
+}
+
+func (w *promptWriter) WriteHeader(code int) {
+	w.begin()
+	w.ResponseWriter.WriteHeader(code)
+}
+
+func (w *promptWriter) Write(p []byte) (int, error) {
+	w.begin()
+	return w.ResponseWriter.Write(p)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *promptWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func checkBody(body []byte, message proto.Message) *refusal {
 	if len(bytes.TrimSpace(body)) == 0 {
