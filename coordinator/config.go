@@ -3,6 +3,8 @@ package coordinator
 import (
 	"path/filepath"
 	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 )
 
 // Config is what a coordinator node is made from; the koanf tags are its keys in YAML. DefaultConfig fills in
@@ -37,15 +39,20 @@ type Listen struct {
 
 // Timing is how fast the cluster notices a dead leader. It must be the same on every node.
 type Timing struct {
-	Heartbeat time.Duration `koanf:"heartbeat"` // a follower without contact for this long, up to twice, stands for election
-	Election  time.Duration `koanf:"election"`  // a candidate without a majority for this long tries again
-	Lease     time.Duration `koanf:"lease"`     // a leader without contact to a majority for this long steps down
-	Commit    time.Duration `koanf:"commit"`    // an idle leader tells its followers what is committed this often
-	Call      time.Duration `koanf:"call"`      // how long a call looks for a leader before it is refused with NO_LEADER
+	Heartbeat   time.Duration `koanf:"heartbeat"`    // a follower without contact for this long, up to twice, stands for election
+	Election    time.Duration `koanf:"election"`     // a candidate without a majority for this long tries again
+	LeaderLease time.Duration `koanf:"leader_lease"` // a leader without contact to a majority for this long steps down
+	Commit      time.Duration `koanf:"commit"`       // an idle leader tells its followers what is committed this often
+	Call        time.Duration `koanf:"call"`         // how long a call looks for a leader before it is refused with NO_LEADER
 }
 
 // Failover is how long the cluster is normally without a leader after its leader dies.
-func (t Timing) Failover() time.Duration { return 2*t.Heartbeat + t.Election }
+func (t Timing) Failover() time.Duration { return t.group().Failover() }
+
+// group is the part that the Raft group keeps to.
+func (t Timing) group() group.Timing {
+	return group.Timing{Heartbeat: t.Heartbeat, Election: t.Election, LeaderLease: t.LeaderLease, Commit: t.Commit}
+}
 
 // Lease is the cluster's policy. It is written into the replicated state when the cluster is created, and from
 // then on that counts: two nodes with other files still agree.
@@ -88,13 +95,14 @@ type Log struct {
 
 // DefaultConfig is a Config whose Node, Dir and Members are still to be filled in.
 func DefaultConfig() Config {
+	timing := group.DefaultTiming()
 	return Config{
 		Timing: Timing{
-			Heartbeat: 500 * time.Millisecond,
-			Election:  500 * time.Millisecond,
-			Lease:     250 * time.Millisecond,
-			Commit:    50 * time.Millisecond,
-			Call:      2 * time.Second,
+			Heartbeat:   timing.Heartbeat,
+			Election:    timing.Election,
+			LeaderLease: timing.LeaderLease,
+			Commit:      timing.Commit,
+			Call:        2 * time.Second,
 		},
 		Lease: Lease{
 			DefaultTTL:  30 * time.Second,

@@ -10,7 +10,6 @@ import (
 	"os"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -189,7 +188,7 @@ func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *
 		Cluster:  "lg-" + strings.ToLower(rand.Text()[:16]),
 		Lock:     n.config.lock(),
 		Key:      lock.PutKey{Node: n.config.Node, KeyID: signer.Key().ID, Public: signer.Key().Public},
-		Timing:   n.groupTiming(),
+		Timing:   n.config.Timing.group(),
 		OnApply:  metrics.Applied,
 		Observer: metrics,
 		Logger:   n.deps.Logger,
@@ -205,16 +204,6 @@ func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *
 		}
 	}
 	return config
-}
-
-func (n *Node) groupTiming() group.Timing {
-	return group.Timing{
-		Heartbeat:   n.config.Timing.Heartbeat,
-		Election:    n.config.Timing.Election,
-		LeaderLease: n.config.Timing.Lease,
-		Commit:      n.config.Timing.Commit,
-		Tick:        min(200*time.Millisecond, n.config.Lease.MinTTL/8),
-	}
 }
 
 func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config {

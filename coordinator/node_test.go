@@ -47,7 +47,7 @@ func newRunning(t testing.TB, n int) *running {
 	for i := range n {
 		c := DefaultConfig()
 		c.Node, c.Dir, c.Members = members[i].ID, filepath.Join(t.TempDir(), members[i].ID), members
-		c.Timing.Heartbeat, c.Timing.Election, c.Timing.Lease = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
+		c.Timing.Heartbeat, c.Timing.Election, c.Timing.LeaderLease = 200*time.Millisecond, 200*time.Millisecond, 100*time.Millisecond
 		c.Lease.MinTTL, c.Lease.DefaultTTL = 2*time.Second, 10*time.Second
 		r.configs = append(r.configs, c)
 	}

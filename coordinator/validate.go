@@ -102,14 +102,14 @@ func addressFault(address string) string {
 func (c Config) validateTiming(f *faults) {
 	t := c.Timing
 	positive(f, map[string]time.Duration{
-		"timing.heartbeat": t.Heartbeat, "timing.election": t.Election, "timing.lease": t.Lease,
+		"timing.heartbeat": t.Heartbeat, "timing.election": t.Election, "timing.leader_lease": t.LeaderLease,
 		"timing.commit": t.Commit, "timing.call": t.Call,
 	})
 	if t.Election < t.Heartbeat {
 		f.add("timing.election", "%s is below timing.heartbeat %s", t.Election, t.Heartbeat)
 	}
-	if t.Lease > t.Heartbeat {
-		f.add("timing.lease", "%s is above timing.heartbeat %s: a deposed leader would serve beside its successor", t.Lease, t.Heartbeat)
+	if t.LeaderLease > t.Heartbeat {
+		f.add("timing.leader_lease", "%s is above timing.heartbeat %s: a deposed leader would serve beside its successor", t.LeaderLease, t.Heartbeat)
 	}
 	if least := t.Failover() + t.Commit; t.Call < least {
 		f.add("timing.call", "%s is below failover + commit = %s: every election would be an error to callers", t.Call, least)

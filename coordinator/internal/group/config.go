@@ -82,6 +82,9 @@ type Limits struct {
 	TrailingLogs  uint64 // entries kept behind a snapshot, for followers that lag
 }
 
+// DefaultTiming is what zero fields stand for.
+func DefaultTiming() Timing { return Timing{}.withDefaults() }
+
 func (t Timing) withDefaults() Timing {
 	set(&t.Heartbeat, 500*time.Millisecond)
 	set(&t.Election, t.Heartbeat)
