@@ -36,7 +36,6 @@ type Group struct {
 
 	raft       atomic.Pointer[raft.Raft] // nil before Run has opened the stores
 	leadership leadership
-	inFlight   atomic.Int64
 }
 
 // New validates the configuration and makes a group that does not run yet.

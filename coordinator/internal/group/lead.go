@@ -18,9 +18,7 @@ func (g *Group) lead(ctx context.Context, node *raft.Raft, signals <-chan raft.O
 		case <-signals:
 		case <-watch.served():
 		case <-g.replica.failed:
-			failure = g.replica.err
-			g.config.Logger.Error("the replica stopped", "error", failure)
-			running = false
+			failure, running = g.replica.err, false
 		case <-ctx.Done():
 			running = false
 		}
@@ -133,21 +131,13 @@ func (s *succession) stop() {
 }
 
 func (s *succession) transfer() {
-	handed := make(chan error, 1)
-	transfer := s.node.LeadershipTransfer()
-	go func() { handed <- transfer.Error() }() // the library bounds it by the election timeout
-	timer := time.NewTimer(s.group.config.Timing.Stop)
-	defer timer.Stop()
-	select {
-	case err := <-handed:
-		if err != nil {
-			s.group.config.Logger.Info("leadership was not handed over", "error", err)
-			return
-		}
-		s.group.config.Logger.Info("handed leadership over")
-	case <-timer.C:
-		s.group.config.Logger.Warn("leadership was not handed over in time")
+	ctx, cancel := context.WithTimeout(context.Background(), s.group.config.Timing.Stop)
+	defer cancel()
+	if err := s.group.Transfer(ctx); err != nil {
+		s.group.config.Logger.Info("leadership was not handed over", "error", err)
+		return
 	}
+	s.group.config.Logger.Info("handed leadership over")
 }
 
 // Transfer asks another node to lead. It returns once this node no longer does, or with the reason why not.

@@ -161,7 +161,7 @@ func TestAWaitEndsWhenItsLeaderIsDeposed(t *testing.T) {
 		if _, ok := mustPropose(t, leader.node(), waiting).Result.(lock.Waiting); !ok {
 			t.Fatal("it does not wait")
 		}
-		if n := leader.node().Status().Waits; n != 1 {
+		if n := len(leader.node().waits.byKey); n != 1 {
 			t.Errorf("%d waits are registered", n)
 		}
 		c.network.isolate(leader.address, true)

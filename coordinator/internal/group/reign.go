@@ -230,14 +230,12 @@ func (r *reign) put(e *entry) error {
 		return err
 	}
 	e.bytes = len(log.Data)
-	r.group.inFlight.Add(1)
 	e.future = r.node.ApplyLog(log, 0)
 	return nil
 }
 
 // settle waits for an entry's result.
 func (r *reign) settle(e *entry) (applied, error) {
-	defer r.group.inFlight.Add(-1)
 	if err := e.future.Error(); err != nil {
 		return applied{}, err
 	}

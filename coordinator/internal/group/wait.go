@@ -147,9 +147,3 @@ func endedWait(event lock.Event) (waitKey, bool) {
 	}
 	return waitKey{}, false
 }
-
-func (ws *waits) length() int {
-	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	return ws.count
-}
