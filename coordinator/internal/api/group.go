@@ -57,6 +57,8 @@ func groupRefusal(err error) *refusal {
 		return refuse(lockpb.Reason_STOPPING, "the node is stopping")
 	case group.Abandoned:
 		return refuse(lockpb.Reason_NO_LEADER, "the call ended before its command was proposed")
+	case group.Malformed:
+		return invalid("", "the command cannot be written to the log")
 	case group.Unknown:
 		return refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the leader was lost, or the call ended, while the command was being committed")
 	}

@@ -22,11 +22,11 @@ const (
 
 var errEnvelope = errors.New("the entry has no envelope that this release knows")
 
-// seal makes the log entry for entry, stamped in term.
+// seal makes the log entry for entry, stamped in term. Its error wraps errEncoding.
 func seal(term uint64, entry lock.Entry) (raft.Log, error) {
 	data, err := logpb.EncodeEntry(entry)
 	if err != nil {
-		return raft.Log{}, fmt.Errorf("encode an entry: %w", err)
+		return raft.Log{}, fmt.Errorf("%w: %w", errEncoding, err)
 	}
 	envelope := make([]byte, 1, envelopeSize)
 	envelope[0] = envelopeVersion

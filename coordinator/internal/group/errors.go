@@ -17,6 +17,7 @@ const (
 	Overloaded                 // the queue is full; retry after RetryAfter
 	Stopping                   // this node is going down
 	Abandoned                  // the caller's context ended while the command was still queued
+	Malformed                  // the command cannot be written to the log
 	Unknown                    // it may have been applied, now or later; retry with the same request id
 )
 
@@ -30,6 +31,8 @@ func (k Kind) String() string {
 		return "stopping"
 	case Abandoned:
 		return "abandoned"
+	case Malformed:
+		return "malformed"
 	case Unknown:
 		return "outcome unknown"
 	}
@@ -63,10 +66,11 @@ var (
 	errStopped    = errors.New("the node is stopping")
 	errQueueFull  = errors.New("the queue of commands is full")
 	errNoResponse = errors.New("the replica gave no result for the entry")
+	errEncoding   = errors.New("it cannot be encoded")
 	errTooMany    = errors.New("too many calls wait on this node")
 )
 
-// classify maps an error of the Raft library to what it says about the entry. The library's documentation
+// classify maps an error of an entry to what it says about it, above all one of the Raft library. The library's documentation
 // calls some of these a failure; what counts here is whether the entry can still be committed by somebody.
 func classify(err error) Kind {
 	switch {
@@ -76,6 +80,8 @@ func classify(err error) Kind {
 		return NotLeader // refused before it reached the log, or its effects were taken out again
 	case errors.Is(err, raft.ErrEnqueueTimeout):
 		return Overloaded // never reached the leader's loop
+	case errors.Is(err, errEncoding):
+		return Malformed // never reached the library
 	}
 	// ErrLeadershipLost: in the log, and the next leader may commit it. ErrRaftShutdown: the same. An error
 	// of the log store: it may be on disk in spite of it.

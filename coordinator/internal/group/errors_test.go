@@ -19,6 +19,7 @@ func TestWhatAnErrorOfTheLibraryMeans(t *testing.T) {
 		{raft.ErrLeadershipTransferInProgress, NotLeader, false},
 		{raft.ErrAbortedByRestore, NotLeader, false},
 		{raft.ErrEnqueueTimeout, Overloaded, false},
+		{errEncoding, Malformed, false},
 		{raft.ErrLeadershipLost, Unknown, true},
 		{raft.ErrRaftShutdown, Unknown, true},
 		{errors.New("write log.db: no space left on device"), Unknown, true},

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -192,6 +193,46 @@ func TestACallerThatGoesAway(t *testing.T) {
 		}); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// A command that cannot be encoded is certainly not applied, and takes nothing that shares its entry with it.
+func TestACommandThatCannotBeEncodedFailsAlone(t *testing.T) {
+	bubble(t, time.Minute, func(t *testing.T) {
+		c := newCluster(t, 1, func(config *Config) { config.Limits.InFlight = 1 })
+		c.start()
+		defer c.stopAll()
+		m := c.leader()
+		m.disk.hang()
+		type result struct {
+			index uint64
+			err   error
+		}
+		propose := func(cmd lock.Command) <-chan result {
+			done := make(chan result, 1)
+			go func() {
+				out, err := m.node().Propose(context.Background(), cmd)
+				done <- result{out.Index, err}
+			}()
+			synctest.Wait()
+			return done
+		}
+		first := propose(testAcquire("a", "0", "0", 1)) // in flight: the others gather behind it
+		good := propose(testAcquire("a", "1", "1", 2))
+		noMode, noText := testAcquire("b", "2", "2", 3), testAcquire("b", "3", "\xff", 4)
+		noMode.Mode = 99
+		bad := []<-chan result{propose(noMode), propose(noText)}
+		also := propose(testAcquire("c", "4", "4", 5))
+		m.disk.resume()
+		for _, done := range bad {
+			wantKind(t, "a command that cannot be encoded", (<-done).err, Malformed)
+		}
+		a, b := <-good, <-also
+		if err := errors.Join((<-first).err, a.err, b.err); err != nil || a.index != b.index {
+			t.Errorf("the others in entries %d and %d: %v", a.index, b.index, err)
+		}
+		wantKind(t, "one that is alone", (<-propose(noMode)).err, Malformed)
+		mustGrant(t, m.node(), testAcquire("a", "5", "5", 6))
 	})
 }
 

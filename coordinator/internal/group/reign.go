@@ -3,6 +3,7 @@ package group
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -201,13 +202,18 @@ func (r *reign) next(tick bool) bool {
 	limits := r.group.config.Limits
 	e := &entry{}
 	e.proposals, e.reads = r.group.queue.take(limits.BatchCommands, limits.BatchBytes)
-	if len(e.proposals) == 0 {
-		if !tick && len(e.reads) == 0 {
+	if !e.wanted(tick) {
+		return false
+	}
+	err := r.put(e)
+	if err != nil {
+		r.weed(e)
+		if !e.wanted(tick) {
 			return false
 		}
-		e.system = []lock.Command{lock.Tick{}}
+		err = r.put(e)
 	}
-	if err := r.put(e); err != nil {
+	if err != nil {
 		r.fail(e, err)
 		return false
 	}
@@ -215,7 +221,33 @@ func (r *reign) next(tick bool) bool {
 	return true
 }
 
-// put stamps and encodes an entry and hands it to the library. It blocks while the library's loop is busy,
+// wanted reports whether the entry is to be proposed. One for reads alone or for a tick carries a tick.
+func (e *entry) wanted(tick bool) bool {
+	if len(e.proposals) > 0 {
+		return true
+	}
+	if !tick && len(e.reads) == 0 {
+		return false
+	}
+	e.system = []lock.Command{lock.Tick{}}
+	return true
+}
+
+// weed takes the commands that cannot be encoded out of an entry and answers them, so that they fail alone.
+func (r *reign) weed(e *entry) {
+	e.proposals = slices.DeleteFunc(e.proposals, func(p *proposal) bool {
+		_, err := seal(r.term, lock.Entry{Commands: []lock.Command{p.cmd}})
+		if err == nil {
+			return false
+		}
+		r.group.config.Logger.Error("a command cannot be encoded", "command", fmt.Sprintf("%T", p.cmd), "error", err)
+		r.group.config.Observer.CommandRefused(Malformed)
+		p.done <- answer{err: &Error{Kind: Malformed, Err: err}}
+		return true
+	})
+}
+
+// put stamps and encodes an entry and hands it to the library; an error means that it could not be encoded. It blocks while the library's loop is busy,
 // with a slow log store say: nothing is refused for that, and the loop answers as soon as it has lost its
 // leadership or is shut down.
 func (r *reign) put(e *entry) error {
