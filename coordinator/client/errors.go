@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -36,7 +37,6 @@ var (
 	ErrStopping         = reason(lockpb.Reason_STOPPING)
 	ErrTokensExhausted  = reason(lockpb.Reason_TOKENS_EXHAUSTED)
 	ErrNotInitialised   = reason(lockpb.Reason_NOT_INITIALISED)
-	ErrResourceFree     = reason(lockpb.Reason_RESOURCE_FREE)
 	ErrPermissionDenied = reason(lockpb.Reason_PERMISSION_DENIED)
 	ErrInternal         = reason(lockpb.Reason_INTERNAL)
 )
@@ -53,6 +53,8 @@ var (
 	ErrClosed = errors.New("client closed")
 	// ErrUnreachable is in the error of a call that no coordinator answered.
 	ErrUnreachable = errors.New("coordinator unreachable")
+	// ErrNotCoordinator is in the error of a call to a port that speaks something else than gRPC.
+	ErrNotCoordinator = errors.New("not a coordinator's gRPC port")
 )
 
 // reason is the sentinel of one lockpb.Reason.
@@ -72,11 +74,13 @@ type Error struct {
 	Applied    lockpb.Applied // whether the call took effect: NO, YES, or MAYBE
 	Field      string         // for INVALID: which field of the request
 	RetryAfter time.Duration  // the coordinator's wish; 0 if it has none
-	Holder     *lockpb.Holder // for REASON_HELD and ALREADY_HELD, if known
+	Holder     *lockpb.Holder // for REASON_HELD, ALREADY_HELD and WAIT_TIMEOUT: one of those that hold it, if known
 	Hint       string         // what to do; may be empty
 	Code       codes.Code     // of the gRPC status
 	Message    string         // the coordinator's sentence
 	Err        error          // underlying cause; may be nil
+
+	final bool // there is no other address that could do better
 }
 
 func (e *Error) Error() string {
@@ -117,6 +121,9 @@ func (e *Error) Unwrap() []error {
 // Temporary reports whether the same call may well succeed a little later: the coordinator was unreachable,
 // overloaded or between leaders. A repeated acquire must carry the same request id.
 func (e *Error) Temporary() bool {
+	if e.final {
+		return false
+	}
 	switch e.Reason {
 	case lockpb.Reason_OVERLOADED, lockpb.Reason_NO_LEADER, lockpb.Reason_OUTCOME_UNKNOWN,
 		lockpb.Reason_STOPPING, lockpb.Reason_NOT_INITIALISED:
@@ -152,8 +159,8 @@ func (e *Error) elsewhere() bool {
 	}
 }
 
-// newError translates what a gRPC call returned. ctx is the call's.
-func newError(ctx context.Context, op, resource string, err error) *Error {
+// newError translates what a gRPC call returned. ctx is the call's; sent says whether anything of it left.
+func newError(ctx context.Context, op, resource string, err error, sent bool) *Error {
 	st, _ := status.FromError(err)
 	e := &Error{Op: op, Resource: resource, Code: st.Code(), Message: st.Message(), Applied: lockpb.Applied_MAYBE}
 	for _, d := range st.Details() {
@@ -162,23 +169,38 @@ func newError(ctx context.Context, op, resource string, err error) *Error {
 			return e
 		}
 	}
-	switch st.Code() {
-	case codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument:
-		e.Applied = lockpb.Applied_NO // refused before anything was proposed
-	default: // it may have been
+	if !sent || reads(op) || refusedAtTheDoor(st.Code()) {
+		e.Applied = lockpb.Applied_NO
 	}
-	e.Message = fmt.Sprintf("no coordinator answered (%s)", st.Message())
-	if ctx.Err() != nil {
+	switch {
+	case ctx.Err() != nil:
 		e.Message, e.Err = "", context.Cause(ctx)
+	case strings.Contains(st.Message(), "looked like an HTTP/1.1 header"): // golang.org/x/net/http2
+		e.Message, e.Err = "", fmt.Errorf("%w; is it the HTTP port?", ErrNotCoordinator)
+	default:
+		e.Message = fmt.Sprintf("no coordinator answered (%s)", st.Message())
 	}
 	return e
+}
+
+// reads reports whether a call changes nothing, whatever becomes of it.
+func reads(op string) bool { return slices.Contains([]string{"get", "list", "status", "keys"}, op) }
+
+// refusedAtTheDoor reports whether a call with this outcome was refused before anything was proposed.
+func refusedAtTheDoor(c codes.Code) bool {
+	return slices.Contains([]codes.Code{
+		codes.Unimplemented, codes.Unauthenticated, codes.PermissionDenied, codes.InvalidArgument,
+	}, c)
 }
 
 func (e *Error) fill(r *lockpb.Refusal) {
 	e.Reason, e.Applied = r.GetReason(), r.GetApplied()
 	e.Field, e.Holder, e.Hint = r.GetField(), r.GetHolder(), r.GetHint()
 	e.RetryAfter = time.Duration(r.GetRetryAfter()) * time.Millisecond
-	if e.Applied == lockpb.Applied_APPLIED_UNSPECIFIED {
+	switch {
+	case reads(e.Op):
+		e.Applied = lockpb.Applied_NO
+	case e.Applied == lockpb.Applied_APPLIED_UNSPECIFIED:
 		e.Applied = lockpb.Applied_MAYBE // silence is no promise
 	}
 }

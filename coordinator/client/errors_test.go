@@ -40,7 +40,6 @@ var sentinels = map[lockpb.Reason]error{
 	lockpb.Reason_STOPPING:          client.ErrStopping,
 	lockpb.Reason_TOKENS_EXHAUSTED:  client.ErrTokensExhausted,
 	lockpb.Reason_NOT_INITIALISED:   client.ErrNotInitialised,
-	lockpb.Reason_RESOURCE_FREE:     client.ErrResourceFree,
 	lockpb.Reason_PERMISSION_DENIED: client.ErrPermissionDenied,
 	lockpb.Reason_INTERNAL:          client.ErrInternal,
 }

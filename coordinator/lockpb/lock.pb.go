@@ -213,7 +213,6 @@ const (
 	Reason_STOPPING           Reason = 19
 	Reason_TOKENS_EXHAUSTED   Reason = 20
 	Reason_NOT_INITIALISED    Reason = 21
-	Reason_RESOURCE_FREE      Reason = 22
 	Reason_PERMISSION_DENIED  Reason = 23
 	Reason_INTERNAL           Reason = 24
 )
@@ -243,7 +242,6 @@ var (
 		19: "STOPPING",
 		20: "TOKENS_EXHAUSTED",
 		21: "NOT_INITIALISED",
-		22: "RESOURCE_FREE",
 		23: "PERMISSION_DENIED",
 		24: "INTERNAL",
 	}
@@ -270,7 +268,6 @@ var (
 		"STOPPING":           19,
 		"TOKENS_EXHAUSTED":   20,
 		"NOT_INITIALISED":    21,
-		"RESOURCE_FREE":      22,
 		"PERMISSION_DENIED":  23,
 		"INTERNAL":           24,
 	}
@@ -1970,7 +1967,7 @@ type Refusal struct {
 	Applied       Applied                `protobuf:"varint,2,opt,name=applied,proto3,enum=lychgate.lock.v1.Applied" json:"applied,omitempty"`
 	Field         string                 `protobuf:"bytes,3,opt,name=field,proto3" json:"field,omitempty"`                              // for INVALID: which
 	RetryAfter    int32                  `protobuf:"varint,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // milliseconds; 0 means the caller decides
-	Holder        *Holder                `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                            // for HELD and ALREADY_HELD
+	Holder        *Holder                `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                            // for HELD, ALREADY_HELD and WAIT_TIMEOUT: one of those that hold it, if known
 	Hint          string                 `protobuf:"bytes,6,opt,name=hint,proto3" json:"hint,omitempty"`                                // what to do
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2216,7 +2213,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x13APPLIED_UNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02NO\x10\x01\x12\a\n" +
 	"\x03YES\x10\x02\x12\t\n" +
-	"\x05MAYBE\x10\x03*\xe8\x03\n" +
+	"\x05MAYBE\x10\x03*\xea\x03\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\x0f\n" +
@@ -2241,10 +2238,9 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x0fOUTCOME_UNKNOWN\x10\x12\x12\f\n" +
 	"\bSTOPPING\x10\x13\x12\x14\n" +
 	"\x10TOKENS_EXHAUSTED\x10\x14\x12\x13\n" +
-	"\x0fNOT_INITIALISED\x10\x15\x12\x11\n" +
-	"\rRESOURCE_FREE\x10\x16\x12\x15\n" +
+	"\x0fNOT_INITIALISED\x10\x15\x12\x15\n" +
 	"\x11PERMISSION_DENIED\x10\x17\x12\f\n" +
-	"\bINTERNAL\x10\x182\x93\x04\n" +
+	"\bINTERNAL\x10\x18\"\x04\b\x16\x10\x16*\rRESOURCE_FREE2\x93\x04\n" +
 	"\x05Locks\x12N\n" +
 	"\aAcquire\x12 .lychgate.lock.v1.AcquireRequest\x1a!.lychgate.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.lychgate.lock.v1.RenewRequest\x1a\x1f.lychgate.lock.v1.RenewResponse\x12N\n" +

@@ -64,8 +64,6 @@ func outwardOf(reason lockpb.Reason) outward {
 		return outward{codes.FailedPrecondition, http.StatusInternalServerError, no, "an operator has to raise the cluster's incarnation"}
 	case lockpb.Reason_NOT_INITIALISED:
 		return outward{codes.Unavailable, http.StatusServiceUnavailable, no, "the cluster is being created: try again"}
-	case lockpb.Reason_RESOURCE_FREE:
-		return outward{codes.NotFound, http.StatusNotFound, no, "nobody holds it"}
 	case lockpb.Reason_PERMISSION_DENIED:
 		return outward{codes.PermissionDenied, http.StatusForbidden, no, "ask an operator for the right"}
 	case lockpb.Reason_INTERNAL, lockpb.Reason_REASON_UNSPECIFIED:
