@@ -20,12 +20,11 @@ type Info struct {
 	Waiters     int
 	Requests    int // remembered, live ones included
 	Clients     int
-	LastToken   lease.Token // the last one issued, 0 if none was
 }
 
 // Info describes the machine as it stands.
 func (m *Machine) Info() Info {
-	info := Info{
+	return Info{
 		Initialised: m.initialised,
 		Cluster:     m.cluster,
 		Version:     m.version,
@@ -38,10 +37,6 @@ func (m *Machine) Info() Info {
 		Requests:    m.requests.count,
 		Clients:     m.clients.count,
 	}
-	if m.counter > 0 {
-		info.LastToken = m.lastToken()
-	}
-	return info
 }
 
 // Timed reports whether anything will happen by the passing of lease time alone, so that the leader must tick.
