@@ -27,14 +27,15 @@ const (
 // use; when it fails in a way that another node might not, later calls go to the next address.
 // Every error is an *Error.
 type nodes struct {
-	conns []*grpc.ClientConn
+	addrs []string
+	conns []*grpc.ClientConn // one for each address
 
 	mu  sync.Mutex
 	use int // index of the address in use
 }
 
 func newNodes(c Config) (*nodes, error) {
-	n := &nodes{}
+	n := &nodes{addrs: c.Addrs}
 	for _, addr := range c.Addrs {
 		conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(c)...)
 		if err != nil {
@@ -55,6 +56,7 @@ func dialOptions(c Config) []grpc.DialOption {
 		grpc.WithNoProxy(), // a web proxy from the environment has no business here
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableRetry(), // retries are this package's: each has its own send instant
+		grpc.WithStatsHandler(sentHandler{}),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingAfter, Timeout: pingTimeout}),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 2 * time.Second},
@@ -70,7 +72,8 @@ func dialOptions(c Config) []grpc.DialOption {
 // Invoke makes one attempt at a unary call.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	i, conn := n.current()
-	err := conn.Invoke(ctx, method, args, reply, opts...)
+	marked, sent := markSent(ctx)
+	err := conn.Invoke(marked, method, args, reply, opts...)
 	if err == nil {
 		return nil
 	}
@@ -78,7 +81,11 @@ func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 	if named, ok := args.(interface{ GetResource() string }); ok {
 		resource = named.GetResource()
 	}
-	e := newError(ctx, strings.ToLower(path.Base(method)), resource, err)
+	e := newError(ctx, strings.ToLower(path.Base(method)), resource, err, sent.Load())
+	if errors.Is(e, ErrNotCoordinator) {
+		e.Err = fmt.Errorf("%s is %w", n.addrs[i], e.Err)
+		e.final = len(n.addrs) == 1
+	}
 	if e.elsewhere() {
 		n.failed(i)
 	}

@@ -30,9 +30,12 @@ func pause(nth int, retryAfter time.Duration) time.Duration {
 }
 
 // repeat calls attempt until it succeeds, fails for good, or ctx ends. Then the last failure also carries
-// ctx's cause, and it is MAYBE if any attempt was.
+// ctx's cause, and it is MAYBE if any attempt was. What a node has said lately counts for more than that others
+// did not answer.
 func repeat(ctx context.Context, attempt func(context.Context) error) error {
 	maybe := false
+	var said *Error // the last answer of a node
+	var saidAt int
 	for nth := 1; ; nth++ {
 		err := attempt(ctx)
 		if err == nil {
@@ -46,8 +49,14 @@ func repeat(ctx context.Context, attempt func(context.Context) error) error {
 		if !e.Temporary() {
 			return e
 		}
+		if e.Reason != lockpb.Reason_REASON_UNSPECIFIED {
+			said, saidAt = e, nth
+		}
 		if sleep(ctx, pause(nth, e.RetryAfter)) {
 			continue
+		}
+		if said != nil && nth-saidAt < lately {
+			e = said
 		}
 		last := *e
 		if cause := context.Cause(ctx); !errors.Is(e.Err, cause) {
@@ -59,6 +68,9 @@ func repeat(ctx context.Context, attempt func(context.Context) error) error {
 		return &last
 	}
 }
+
+// lately is for how many attempts an answer is remembered: enough to have asked every node of a cluster.
+const lately = 10
 
 // sleep waits for d and reports true, or false as soon as ctx has ended.
 func sleep(ctx context.Context, d time.Duration) bool {
