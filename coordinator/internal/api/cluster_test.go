@@ -17,10 +17,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 )
@@ -140,6 +142,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 		Signer: signer, Metrics: metrics, Logger: logger,
 	}, n.group)
 	check(c.t, err)
+	n.server.callers = callers
 	handler, err := n.server.Handler(n.registry)
 	check(c.t, err)
 	n.http = httptest.NewServer(handler)
@@ -166,6 +169,21 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	})
 	c.t.Cleanup(n.kill)
 	return n
+}
+
+// identityKey is metadata by which a call to a test cluster says who makes it. Forwarding does not carry it on.
+const identityKey = "test-identity"
+
+func callers(ctx context.Context) lease.Identity {
+	if said := metadata.ValueFromIncomingContext(ctx, identityKey); len(said) > 0 {
+		return lease.Identity(said[0])
+	}
+	return "anonymous"
+}
+
+// as makes the calls under a context those of another identity.
+func as(ctx context.Context, identity string) context.Context {
+	return metadata.AppendToOutgoingContext(ctx, identityKey, identity)
 }
 
 func check(t testing.TB, err error) {
@@ -197,11 +215,13 @@ func (c *cluster) disconnect(n *node) {
 func (c *cluster) until(what string, done func() bool) {
 	c.t.Helper()
 	deadline := time.Now().Add(patient)
+	looks := time.NewTicker(5 * time.Millisecond)
+	defer looks.Stop()
 	for !done() {
 		if time.Now().After(deadline) {
 			c.t.Fatalf("not after %v: %s", patient, what)
 		}
-		time.Sleep(5 * time.Millisecond) // a pause between two looks, not a wait for something to have happened
+		<-looks.C
 	}
 }
 
@@ -279,7 +299,11 @@ type started struct {
 }
 
 func (c *cluster) begin(n *node, in *lockpb.AcquireRequest) *started {
-	ctx, cancel := context.WithCancel(c.context())
+	return c.beginAs(c.context(), n, in)
+}
+
+func (c *cluster) beginAs(ctx context.Context, n *node, in *lockpb.AcquireRequest) *started {
+	ctx, cancel := context.WithCancel(ctx)
 	s := &started{done: make(chan struct{}), quit: cancel}
 	in = proto.CloneOf(in)
 	go func() {

@@ -57,6 +57,50 @@ func TestLifeOfALockThroughEveryNode(t *testing.T) {
 	}
 }
 
+// What belongs to one identity, another can neither keep, nor end, nor take the place of, whatever it knows.
+func TestLeasesOfAnotherIdentity(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.nodes[0]
+	mine, theirs := as(c.context(), "tenant-a"), as(c.context(), "tenant-b")
+	held, err := n.locks.Acquire(mine, acquireOf("r", "A", "1", 0))
+	check(t, err)
+	waiting := c.beginAs(mine, n, acquireOf("r", "B", "1", 20*time.Second))
+	c.untilWaiting("r", 1)
+	before := c.look(n, "r")
+
+	_, err = n.locks.Renew(theirs, &lockpb.RenewRequest{LeaseId: held.GetLeaseId()})
+	wantRefusal(t, err, lockpb.Reason_NOT_OWNER, lockpb.Applied_NO)
+	_, err = n.locks.Release(theirs, &lockpb.ReleaseRequest{LeaseId: held.GetLeaseId()})
+	wantRefusal(t, err, lockpb.Reason_NOT_OWNER, lockpb.Applied_NO)
+	for _, client := range []string{"A", "B"} { // a request has its name under its identity: there is none to be seen
+		out, err := n.locks.Cancel(theirs, &lockpb.CancelRequest{ClientId: client, RequestId: "1"})
+		if err != nil || out.GetWas() != lockpb.RequestState_UNKNOWN {
+			t.Errorf("cancel of the request of client %s: %v, %v", client, out, err)
+		}
+	}
+	_, err = n.locks.Acquire(theirs, acquireOf("r", "A", "2", 0)) // the same client, and somebody else
+	if r := wantRefusal(t, err, lockpb.Reason_REASON_HELD, lockpb.Applied_NO); r.detail.GetHolder().GetIdentity() != "tenant-a" {
+		t.Errorf("the holder is %v", r.detail.GetHolder())
+	}
+
+	after := c.look(n, "r")
+	if h := after.GetHolders(); len(h) != 1 || h[0].GetFencingToken() != held.GetFencingToken() ||
+		h[0].GetRemaining() > before.GetHolders()[0].GetRemaining() || after.GetWaiting() != 1 {
+		t.Errorf("before: %v, after: %v", before, after)
+	}
+	if _, err := n.locks.Renew(mine, &lockpb.RenewRequest{LeaseId: held.GetLeaseId()}); err != nil {
+		t.Errorf("the owner's renewal: %v", err)
+	}
+	if _, err := n.locks.Release(mine, &lockpb.ReleaseRequest{LeaseId: held.GetLeaseId()}); err != nil {
+		t.Errorf("the owner's release: %v", err)
+	}
+	next, err := waiting.wait(t)
+	check(t, err)
+	if _, err := n.locks.Release(mine, &lockpb.ReleaseRequest{LeaseId: next.GetLeaseId()}); err != nil {
+		t.Errorf("the release of the next: %v", err)
+	}
+}
+
 // checkTicket verifies a ticket as a proxy does: with the keys that another node publishes.
 func (c *cluster) checkTicket(held *lockpb.AcquireResponse, client lease.ClientID) {
 	c.t.Helper()

@@ -51,6 +51,7 @@ type Server struct {
 
 	config  Config
 	group   Group
+	callers func(context.Context) lease.Identity // who calls, for tests; nil: everybody is the same
 	peers   *peers
 	reigns  *reigns
 	health  *health.Server
@@ -101,7 +102,12 @@ func (s *Server) enter(keeps bool) (leave func(), refused *refusal) {
 // identity is who calls. There is one for everybody until callers are authenticated; it is asked for here, and
 // nowhere else, so that it can be taken from a certificate or a token, and for a forwarded call from the node that
 // vouches for it.
-func (s *Server) identity(context.Context) lease.Identity { return "anonymous" }
+func (s *Server) identity(ctx context.Context) lease.Identity {
+	if s.callers != nil {
+		return s.callers(ctx)
+	}
+	return "anonymous"
+}
 
 // replicaNow is lease time as this node's replica knows it.
 func (s *Server) replicaNow() int64 {
