@@ -9,6 +9,7 @@ import (
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 )
@@ -51,7 +52,7 @@ func (s *Server) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*l
 	case refused.maybe() && waiting.Err() != nil:
 		return s.endWait(ctx, in)
 	case refused.reason() == lockpb.Reason_REQUEST_ENDED && !time.Now().Before(until):
-		return nil, waitTimeout() // it ended between two attempts
+		return nil, waitIsOver() // it ended between two attempts
 	}
 	return out, refused
 }
@@ -93,11 +94,25 @@ func (s *Server) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockp
 		defer cancel()
 		return s.routeAcquire(ctx, in, time.Time{})
 	}
-	return nil, waitTimeout()
+	return nil, s.waitTimeout(lease.Resource(in.GetResource()), out.GetIndex())
 }
 
-func waitTimeout() *refusal {
+func waitIsOver() *refusal {
 	return refuse(lockpb.Reason_WAIT_TIMEOUT, "the wait is over and the resource was not granted")
+}
+
+// waitTimeout is what a wait that ended at a log index is answered with. It says who holds the resource now, not who
+// did when the wait began, unless this node's replica has not come as far as the end.
+func (s *Server) waitTimeout(resource lease.Resource, index uint64) *refusal {
+	out := waitIsOver()
+	s.group.View(func(m *lock.Machine) {
+		info := m.Info()
+		if holders := m.Get(resource).Holders; info.Index >= index && len(holders) > 0 {
+			out.message += fmt.Sprintf("; it is held by client %s", holders[0].Client)
+			out.detail.Holder = holder(holders[0], info.Now)
+		}
+	})
+	return out
 }
 
 // acquireHere is an acquire on the leader.
@@ -177,7 +192,7 @@ func (s *Server) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireR
 	case lock.WaitEnded:
 		switch event.Cause {
 		case lock.WaitTimedOut:
-			return nil, waitTimeout()
+			return nil, s.waitTimeout(event.Resource, end.Index)
 		case lock.WaitCancelled:
 			return nil, refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled while it waited")
 		case lock.WaitAbandoned:

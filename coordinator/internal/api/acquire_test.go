@@ -44,16 +44,38 @@ func TestWaitIsGrantedWithAWholeTTL(t *testing.T) {
 func TestWaitTimesOut(t *testing.T) {
 	c := newCluster(t, 3)
 	for _, n := range []*node{c.leader(), c.followers()[0]} {
-		c.acquire(n, acquireOf("r/"+n.id, "A", n.id, 0))
+		held := c.acquire(n, acquireOf("r/"+n.id, "A", n.id, 0))
 		begin := time.Now()
 		_, err := n.locks.Acquire(c.context(), acquireOf("r/"+n.id, "B", n.id, 300*time.Millisecond))
-		wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)
+		r := wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)
+		if h := r.detail.GetHolder(); h.GetClientId() != "A" || h.GetFencingToken() != held.GetFencingToken() || h.GetHeldFor() < 250 {
+			t.Errorf("the refusal names the holder %v", h)
+		}
 		if took := time.Since(begin); took < 300*time.Millisecond {
 			t.Errorf("waited only %v", took)
 		}
 		if waiting := c.look(n, "r/"+n.id).GetWaiting(); waiting != 0 {
 			t.Errorf("%d still wait", waiting)
 		}
+	}
+}
+
+// The holder that a wait in vain is told of is the one at its end.
+func TestWaitTimesOutBehindTheNextHolder(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.nodes[0]
+	first := c.acquire(n, acquireOf("r", "A", "1", 0))
+	second := c.begin(n, acquireOf("r", "B", "1", 20*time.Second))
+	c.untilWaiting("r", 1)
+	third := c.begin(n, acquireOf("r", "C", "1", 1500*time.Millisecond))
+	c.untilWaiting("r", 2)
+	c.release(n, first)
+	held, err := second.wait(t)
+	check(t, err)
+	_, err = third.wait(t)
+	r := wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)
+	if h := r.detail.GetHolder(); h.GetClientId() != "B" || h.GetFencingToken() != held.GetFencingToken() {
+		t.Errorf("the refusal names the holder %v", h)
 	}
 }
 
@@ -307,7 +329,9 @@ func TestNodeEndsAWaitThatIsOver(t *testing.T) {
 	in = proto.CloneOf(in)
 	in.WaitTimeout = 100
 	_, err := n.locks.Acquire(c.context(), in)
-	wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)
+	if r := wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO); r.detail.GetHolder().GetClientId() != "A" {
+		t.Errorf("the refusal names the holder %v", r.detail.GetHolder())
+	}
 	if l := c.look(n, "r"); l.GetWaiting() != 0 {
 		t.Errorf("still waits: %v", l)
 	}

@@ -106,7 +106,7 @@ func TestOutcomesOfMetrics(t *testing.T) {
 	}{
 		"granted":  {opAcquire, nil, outcomeGranted},
 		"renewed":  {opRenew, nil, outcomeDone},
-		"timeout":  {opAcquire, waitTimeout(), outcomeTimeout},
+		"timeout":  {opAcquire, waitIsOver(), outcomeTimeout},
 		"held":     {opAcquire, refuse(lockpb.Reason_REASON_HELD, ""), outcomeConflict},
 		"ended":    {opRenew, refuse(lockpb.Reason_LEASE_ENDED, ""), outcomeRefused},
 		"unknown":  {opAcquire, refuse(lockpb.Reason_OUTCOME_UNKNOWN, ""), outcomeUnknown},
