@@ -192,6 +192,58 @@ func TestJoinIsAllOrNothing(t *testing.T) {
 	}
 }
 
+// unsureStore loses the answer to the Bind of one resource, which it has carried out, and then fails Unbind as asked.
+type unsureStore struct {
+	fencestore.Store
+	lost   string
+	lose   func()
+	unbind error
+}
+
+func (s unsureStore) Bind(ctx context.Context, claim fencestore.Claim, id fencestore.Session) (fencestore.Accepted, error) {
+	accepted, err := s.Store.Bind(ctx, claim, id)
+	if claim.Resource == s.lost {
+		s.lose()
+		return fencestore.Accepted{}, ctx.Err()
+	}
+	return accepted, err
+}
+
+func (s unsureStore) Unbind(ctx context.Context, claim fencestore.Claim, id fencestore.Session, idle bool) (bool, error) {
+	if err := errors.Join(ctx.Err(), s.unbind); err != nil {
+		return false, err
+	}
+	return s.Store.Unbind(ctx, claim, id, idle)
+}
+
+func TestJoinThatIsCancelledLeavesNothing(t *testing.T) {
+	for name, broken := range map[string]error{"the store works": nil, "the store fails": errors.New("unbind is broken")} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			f := newFixture(t, func(c *gate.Config) { c.Store = unsureStore{c.Store, "b", cancel, broken} })
+			s := f.mustSession(1, nil)
+			err := s.Join(ctx, []fencestore.Claim{{Cluster: cluster, Resource: "a", Token: 1}, {Cluster: cluster, Resource: "b", Token: 1}})
+			refusal, ok := err.(*gate.Refusal) //nolint:errorlint // the contract: the error itself is one
+			if !ok || refusal.Reason != gate.NotReady || !errors.Is(err, context.Canceled) {
+				t.Fatalf("got %T %v, want a refusal", err, err)
+			}
+			if f.seen.refused[gate.NotReady] != 1 {
+				t.Errorf("counted %+v", f.seen)
+			}
+			list, err := f.store.Bindings(t.Context(), cluster, 10)
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch {
+			case broken == nil && (len(list) != 0 || len(f.bindings()) != 0):
+				t.Errorf("left over: in the store %v, in the table %v", list, f.bindings())
+			case broken != nil && (len(list) != 2 || !errors.Is(refusal, broken)):
+				t.Errorf("the store has %v; the refusal's cause is %v", list, refusal.Err)
+			}
+		})
+	}
+}
+
 func TestLeaveAndClose(t *testing.T) {
 	f := newFixture(t, nil)
 	s := f.mustSession(1, nil, f.ticket("a", 1), f.ticket("b", 1))

@@ -27,22 +27,35 @@ func (g *Gate) Session(id fencestore.Session, client string, end func(*Refusal))
 }
 
 // Join binds the session to every claim, in the plan's order, or to none of them: when one is refused the others
-// that were new are left again. The session must be idle. Every error is a *Refusal and has been counted.
+// that were new are left again, even if ctx is done by then, which takes at most RaiseTimeout. Where the store fails
+// at that too, bindings are left over; they are safe and end with the session, and the refusal's Err names them. The
+// session must be idle. Every error is a *Refusal and has been counted.
 func (s *Session) Join(ctx context.Context, claims []fencestore.Claim) error {
 	var joined []fencestore.Claim
 	for _, claim := range claims {
 		isNew, refusal := s.join(ctx, claim)
-		if refusal != nil {
-			return errors.Join(s.gate.Refused(refusal), s.Leave(ctx, joined))
-		}
 		if isNew {
 			joined = append(joined, claim)
+		}
+		if refusal != nil {
+			s.undo(ctx, joined, refusal)
+			return s.gate.Refused(refusal)
 		}
 	}
 	return nil
 }
 
-// join enters the claim into the table first, so that no end of its lease can slip between store and table.
+// undo leaves what was joined before the refusal. A caller who has gone does not stop it.
+func (s *Session) undo(ctx context.Context, joined []fencestore.Claim, refusal *Refusal) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.gate.config.RaiseTimeout)
+	defer cancel()
+	if err := s.Leave(ctx, joined); err != nil {
+		refusal.Err = errors.Join(refusal.Err, err)
+	}
+}
+
+// join enters the claim into the table first, so that no end of its lease can slip between store and table. isNew
+// says that there is something to leave again, or may be: a store that gives no clear answer may have bound it.
 func (s *Session) join(ctx context.Context, claim fencestore.Claim) (isNew bool, _ *Refusal) {
 	before, had, refusal := s.gate.enter(s, claim)
 	if refusal != nil {
@@ -54,7 +67,8 @@ func (s *Session) join(ctx context.Context, claim fencestore.Claim) (isNew bool,
 	accepted, err := s.gate.config.Store.Bind(ctx, claim, s.id)
 	if err != nil {
 		s.gate.restore(s, claim, before, had)
-		return false, refusedByStore(claim, err)
+		var decided *fencestore.Refusal
+		return !had && !errors.As(err, &decided), refusedByStore(claim, err)
 	}
 	s.gate.config.Observer.BindTook(s.gate.config.Adapter, time.Since(begin))
 	s.gate.accepted(claim, accepted)
