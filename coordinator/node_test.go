@@ -157,8 +157,9 @@ func (r *running) get(i int, path string) (int, string) {
 
 func (r *running) leader() int {
 	r.t.Helper()
-	deadline := time.Now().Add(patient)
-	for time.Now().Before(deadline) {
+	looks := time.NewTicker(20 * time.Millisecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(patient); time.Now().Before(deadline); <-looks.C {
 		for i, n := range r.nodes {
 			if n == nil {
 				continue
@@ -167,7 +168,6 @@ func (r *running) leader() int {
 				return i
 			}
 		}
-		time.Sleep(20 * time.Millisecond) // between two looks
 	}
 	r.t.Fatal("nobody leads")
 	return 0

@@ -103,34 +103,43 @@ func startReal(tb testing.TB) *realCluster {
 
 // leader waits for a node that serves.
 func (c *realCluster) leader() *Group {
-	deadline := time.Now().Add(20 * time.Second)
-	for time.Now().Before(deadline) {
+	c.tb.Helper()
+	leader := c.groups[0]
+	found := polled(20*time.Second, func() bool {
 		for _, g := range c.groups {
 			if _, self := g.Leader(); !self {
 				continue
 			}
 			if _, err := g.Read(context.Background(), func(*lock.Machine) {}); err == nil {
-				return g
+				leader = g
+				return true
 			}
 		}
-		time.Sleep(10 * time.Millisecond)
+		return false
+	})
+	if !found {
+		c.tb.Error("no leader within 20s")
 	}
-	c.tb.Error("no leader within 20s")
-	return c.groups[0]
+	return leader
 }
 
 // propose tries until there is a result.
-func (c *realCluster) propose(cmd lock.Command) Outcome {
-	for {
+func (c *realCluster) propose(cmd lock.Command) (outcome Outcome) {
+	done := polled(time.Minute, func() bool {
 		for _, g := range c.groups {
 			if _, self := g.Leader(); !self {
 				continue
 			}
-			if outcome, err := g.Propose(context.Background(), cmd); err == nil {
-				return outcome
+			var err error
+			if outcome, err = g.Propose(context.Background(), cmd); err == nil {
+				return true
 			}
 			c.failed.Add(1)
 		}
-		time.Sleep(time.Millisecond)
+		return false
+	})
+	if !done {
+		c.tb.Error("no result within a minute")
 	}
+	return outcome
 }

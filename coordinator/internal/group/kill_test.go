@@ -81,6 +81,19 @@ func TestKillAndRestart(t *testing.T) {
 	}
 }
 
+// polled looks every few milliseconds, for want of a signal, until done says so, and reports whether it did in time.
+func polled(bound time.Duration, done func() bool) bool {
+	looks := time.NewTicker(5 * time.Millisecond)
+	defer looks.Stop()
+	for deadline := time.Now().Add(bound); !done(); {
+		if time.Now().After(deadline) {
+			return false
+		}
+		<-looks.C
+	}
+	return true
+}
+
 // killHistory is what the clients of the killed nodes were told.
 type killHistory struct {
 	t      *testing.T
@@ -95,25 +108,25 @@ func (h *killHistory) request(n int) question {
 }
 
 // ask tries all nodes until one answers.
-func (h *killHistory) ask(q question) reply {
+func (h *killHistory) ask(q question) (answer reply) {
 	h.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for time.Now().Before(deadline) {
+	answered := polled(30*time.Second, func() bool {
 		for id, p := range h.nodes {
 			if h.leader != "" && h.nodes[h.leader] != nil && id != h.leader {
 				continue
 			}
-			r := p.ask(q)
-			if r.Err == "" {
+			if answer = p.ask(q); answer.Err == "" {
 				h.leader = id
-				return r
+				return true
 			}
-			h.leader = r.Leader
+			h.leader = answer.Leader
 		}
-		time.Sleep(10 * time.Millisecond)
+		return false
+	})
+	if !answered {
+		h.t.Fatal("no node answers within 30s")
 	}
-	h.t.Fatal("no node answers within 30s")
-	return reply{}
+	return answer
 }
 
 func (h *killHistory) grant() {
@@ -137,27 +150,30 @@ func (h *killHistory) retryLast() {
 // agree waits until all nodes have applied the same entry, and compares their states.
 func (h *killHistory) agree() {
 	h.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for time.Now().Before(deadline) {
-		byIndex := make(map[uint64]map[string]int)
-		for _, p := range h.nodes {
-			r := p.ask(question{Op: "digest"})
-			if byIndex[r.Index] == nil {
-				byIndex[r.Index] = make(map[string]int)
-			}
-			byIndex[r.Index][r.Digest]++
-		}
-		for index, digests := range byIndex {
-			if len(digests) > 1 {
-				h.t.Errorf("at entry %d the digests are %v", index, digests)
-			}
-			for _, n := range digests {
-				if n == len(h.nodes) {
-					return
-				}
-			}
-		}
-		time.Sleep(10 * time.Millisecond)
+	if !polled(30*time.Second, h.agreed) {
+		h.t.Error("the nodes do not reach the same entry within 30s")
 	}
-	h.t.Error("the nodes do not reach the same entry within 30s")
+}
+
+func (h *killHistory) agreed() bool {
+	h.t.Helper()
+	byIndex := make(map[uint64]map[string]int)
+	for _, p := range h.nodes {
+		r := p.ask(question{Op: "digest"})
+		if byIndex[r.Index] == nil {
+			byIndex[r.Index] = make(map[string]int)
+		}
+		byIndex[r.Index][r.Digest]++
+	}
+	for index, digests := range byIndex {
+		if len(digests) > 1 {
+			h.t.Errorf("at entry %d the digests are %v", index, digests)
+		}
+		for _, n := range digests {
+			if n == len(h.nodes) {
+				return true
+			}
+		}
+	}
+	return false
 }
