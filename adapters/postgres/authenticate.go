@@ -37,6 +37,7 @@ func (s *session) authenticate(_ context.Context) error {
 		message := wire.AppendMessage(make([]byte, 0, size+5), typ, body)
 		if typ == 'Z' {
 			s.heldBack = message
+			s.server.introduce(s)
 			return nil
 		}
 		if _, err := s.client.Write(message); err != nil {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5/pgproto3"
-
 	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
 	"github.com/lychgate/lychgate/fencestore/pgstore"
@@ -167,24 +165,6 @@ func TestDatabaseDownOrWithoutSchema(t *testing.T) {
 	p.refuse("app", "LG007", with(w.ticket("a", 1)))
 	p = w.proxy(func(s *settings) { s.server.Upstream = "127.0.0.1:1" })
 	p.refuse("app", "57P03", with(w.ticket("a", 1)))
-}
-
-func TestConnectionLimit(t *testing.T) {
-	w := newWorld(t)
-	p := w.proxy(func(s *settings) { s.server.MaxConnections = 2 })
-	first := p.connect(with(w.ticket("a", 1)))
-	second := p.connect(with(w.ticket("a", 1)))
-	p.refuse("app", "53300", with(w.ticket("a", 1)))
-	exec(t, second, "select 1")
-	if err := first.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	await(t, "a slot", func() bool {
-		r := dialRaw(t, p.addr, "app", w.name, with(w.ticket("a", 1)))
-		m := r.next()
-		_, refused := m.(*pgproto3.ErrorResponse)
-		return !refused
-	})
 }
 
 func TestConfigIsChecked(t *testing.T) {

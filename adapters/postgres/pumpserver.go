@@ -349,7 +349,7 @@ func (r *relay) cancelIfBusy() {
 	r.mu.Unlock()
 	server, key := r.session.server, r.session.backend.cancelKey
 	if busy && len(key) >= 8 {
-		server.background.Go(func() { server.forwardCancel(server.hard, key) })
+		server.cancelLater(key, r.session.log)
 	}
 }
 

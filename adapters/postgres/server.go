@@ -25,8 +25,9 @@ type Config struct {
 	Gate     *gate.Gate
 	TLS      *tls.Config // for clients that ask for it; nil: plaintext only
 
-	MaxConnections int           // client sessions: 1,000
-	StartupTimeout time.Duration // from a client's connect to its first ReadyForQuery, takeovers included: 60 s
+	MaxConnections int           // client sessions, and as many clients again that have not introduced themselves: 1,000
+	HelloTimeout   time.Duration // from a client's connect to the end of its start-up message: 10 s
+	StartupTimeout time.Duration // from there to its first ReadyForQuery, takeovers included: 60 s
 	DialTimeout    time.Duration // of one connect to the server: 10 s
 	DrainTimeout   time.Duration // from a stop to cutting what still runs: 30 s
 	EndTimeout     time.Duration // for telling an ended client why, when it does not read: 2 s
@@ -35,21 +36,22 @@ type Config struct {
 	Logger *slog.Logger // nil: none
 }
 
-// maxRefusing bounds the clients that are over the limit and are being told so.
-const maxRefusing = 64
-
 // Server serves one listener. Serve may be called once.
 type Server struct {
 	config Config
 	log    *slog.Logger
 
-	slots      chan struct{}   // one for each session
-	refusing   chan struct{}   // one for each client that is over the limit
-	background sync.WaitGroup  // unbinding and cancel requests of sessions that have ended
+	slots     chan struct{} // one for each session
+	strangers chan struct{} // one for each of them that has shown no valid ticket and is not authenticated
+	unbinding chan struct{} // one for each ended session that waits for its backend to be gone
+	canceling chan struct{} // one for each cancel request of an ended session
+
+	background sync.WaitGroup  // unbinding and canceling
 	hard       context.Context // done when even the background has to end
 
 	mu       sync.Mutex
 	sessions map[*session]struct{}
+	arriving []*session // those without a slot, in the order in which they came
 }
 
 // New checks the configuration and does no I/O.
@@ -61,6 +63,7 @@ func New(config Config) (*Server, error) {
 		return nil, fmt.Errorf("postgres: upstream: %w", err)
 	}
 	setDefault(&config.MaxConnections, 1000)
+	setDefault(&config.HelloTimeout, 10*time.Second)
 	setDefault(&config.StartupTimeout, time.Minute)
 	setDefault(&config.DialTimeout, 10*time.Second)
 	setDefault(&config.DrainTimeout, 30*time.Second)
@@ -71,8 +74,11 @@ func New(config Config) (*Server, error) {
 	}
 	return &Server{
 		config: config, log: config.Logger,
-		slots: make(chan struct{}, config.MaxConnections), refusing: make(chan struct{}, maxRefusing),
-		sessions: map[*session]struct{}{},
+		slots:     make(chan struct{}, config.MaxConnections),
+		strangers: make(chan struct{}, max(1, config.MaxConnections/2)),
+		unbinding: make(chan struct{}, maxUnbinding),
+		canceling: make(chan struct{}, config.MaxConnections),
+		sessions:  map[*session]struct{}{},
 	}, nil
 }
 
@@ -93,7 +99,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var sessions, watch sync.WaitGroup
 	watch.Go(func() { s.watchStuck(hard) })
-	err := s.accept(ctx, l, &sessions)
+	err := acceptEach(ctx, l, s.log, func(conn net.Conn) { s.admitConn(ctx, conn, &sessions) })
 	l.Close()
 
 	cut := time.AfterFunc(s.config.DrainTimeout, func() { s.each((*session).cut); stop() })
@@ -109,64 +115,6 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	return err
 }
 
-// accept runs until the listener is closed. Errors that pass, such as no more file descriptors, slow it down.
-func (s *Server) accept(ctx context.Context, l net.Listener, sessions *sync.WaitGroup) error {
-	for pause := time.Duration(0); ; {
-		conn, err := l.Accept()
-		switch {
-		case ctx.Err() != nil:
-			if err == nil {
-				conn.Close()
-			}
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("postgres: accept: %w", err)
-		case err != nil:
-			s.log.Warn("accept", "cause", err.Error())
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			select {
-			case <-time.After(pause):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		pause = 0
-		s.admitConn(ctx, conn, sessions)
-	}
-}
-
-// admitConn gives a client its slot. One that is over the limit is told so if there is room even for that.
-func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.WaitGroup) {
-	setKeepAlive(conn)
-	slots, refusing := s.slots, false
-	select {
-	case s.slots <- struct{}{}:
-	default:
-		refusing, slots = true, s.refusing
-		select {
-		case s.refusing <- struct{}{}:
-		default:
-			conn.Close()
-			return
-		}
-	}
-	one := &session{server: s, client: conn, refusing: refusing, log: s.log.With("client", conn.RemoteAddr().String())}
-	s.mu.Lock()
-	s.sessions[one] = struct{}{}
-	s.mu.Unlock()
-	sessions.Go(func() {
-		defer func() { <-slots }()
-		defer s.forget(one)
-		one.run(ctx)
-	})
-}
-
-func (s *Server) forget(one *session) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.sessions, one)
-}
-
 // each calls do for every session.
 func (s *Server) each(do func(*session)) {
 	s.mu.Lock()
@@ -178,15 +126,6 @@ func (s *Server) each(do func(*session)) {
 	for _, one := range all {
 		do(one)
 	}
-}
-
-// unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve.
-func (s *Server) unbindLater(member *gate.Session, log *slog.Logger) {
-	s.background.Go(func() {
-		if err := member.Close(s.hard); err != nil {
-			log.Warn("binding left to the next takeover", "cause", err.Error())
-		}
-	})
 }
 
 // watchStuck looks after sessions whose client does not read: they cannot see that their backend was ended. Only

@@ -38,7 +38,9 @@ type session struct {
 	log       *slog.Logger
 	client    net.Conn
 	encrypted bool
-	refusing  bool // over the limit: it is negotiated with only to be told so
+	evict     func() // ends it while it arrives; called by anybody, any number of times
+	seated    bool   // it has a slot
+	stranger  bool   // and one of those for strangers
 
 	startup wire.Startup
 	shown   gate.Shown
@@ -79,10 +81,11 @@ func (s *session) run(ctx context.Context) {
 	s.close(err)
 }
 
-// bound limits the time up to the relay and ends it when ctx is done. The returned function lifts the limit.
+// bound limits the time up to the end of the start-up message, from where admit extends it up to the relay, and ends
+// the session when ctx is done. The returned function lifts the limit.
 func (s *session) bound(ctx context.Context) (stop func()) {
 	raw := s.client
-	_ = raw.SetDeadline(time.Now().Add(s.server.config.StartupTimeout)) // a dead connection fails on read
+	_ = raw.SetDeadline(time.Now().Add(s.server.config.HelloTimeout)) // a dead connection fails on read
 	unwatch := context.AfterFunc(ctx, func() { s.interrupt(raw) })
 	return sync.OnceFunc(func() {
 		unwatch()
@@ -137,22 +140,29 @@ func (s *session) work(at state) (work func(context.Context) error, next state) 
 	panic(fmt.Sprintf("postgres: no work in state %v", at))
 }
 
-// admit decides what the session may do and raises the floors. A stale ticket is refused here, before the server
-// hears of the client at all.
+// admit decides what the session may do, gives it its slot and raises the floors. A stale ticket is refused here,
+// before the server hears of the client at all.
 func (s *session) admit(ctx context.Context) error {
-	if s.refusing {
-		return fail(codeTooManyConnections, "sorry, too many clients: the proxy serves %d connections", s.server.config.MaxConnections)
+	_ = s.client.SetDeadline(time.Now().Add(s.server.config.StartupTimeout)) // a dead connection fails on read
+	if err := ctx.Err(); err != nil {
+		return err // an interrupt that came before was undone just now
 	}
 	if err := s.checkStartup(); err != nil {
 		return err
 	}
 	g := s.server.config.Gate
-	plan, err := g.Admit(ctx, s.shown)
+	plan, err := g.Plan(ctx, s.shown)
 	if err != nil {
 		return err
 	}
 	s.plan = plan
 	s.shown = gate.Shown{} // secrets are not kept
+	if err := s.server.seat(ctx, s, plan.Access == gate.Fenced); err != nil {
+		return err
+	}
+	if err := g.Raise(ctx, plan.Claims); err != nil {
+		return err
+	}
 	if s.replicates() && plan.Access != gate.Open {
 		return g.Refused(&gate.Refusal{
 			Reason: gate.NotAllowed, Detail: "Replication connections cannot be fenced, and this listener lets no unfenced one through.",

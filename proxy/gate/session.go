@@ -107,6 +107,10 @@ func (s *Session) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// Abandon takes the session out of the table and leaves its rows in the store to the next takeover or sweep, which
+// finds the session gone. It is Close for an adapter that has too many to wait for, and does not block.
+func (s *Session) Abandon() { s.gate.leaveAll(s) }
+
 // awaitGone asks more and more rarely: a backend that was idle is gone in a few milliseconds, one that computes
 // may take minutes to notice that its client left.
 func (s *Session) awaitGone(ctx context.Context, claim fencestore.Claim) error {

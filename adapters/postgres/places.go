@@ -1,0 +1,140 @@
+package postgres
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+
+	"github.com/lychgate/lychgate/proxy/gate"
+)
+
+// A listener's clients are bounded at each stage of their way, so that none of them can keep out a successor:
+//
+//   - arriving: connected, up to where the tickets of the start-up message are verified. At most MaxConnections, and
+//     where one more comes the oldest has to go. So a client that says nothing keeps out nobody: whoever introduces
+//     itself at once is through before as many others have come.
+//   - with a slot: at most MaxConnections. Those that have shown no valid ticket are strangers until the server has
+//     authenticated them, and may hold half of the slots; more are refused with 53300.
+//   - ended, but not unbound: at most maxUnbinding.
+
+// maxUnbinding bounds the ended sessions whose backends are waited for. Each asks the store about once a second, over
+// the few side connections that takeovers need too, and clients that vanish in the middle of a statement could make
+// them any number. What is over the bound is left to the next takeover or sweep, which finds the backend gone.
+const maxUnbinding = 128
+
+// admitConn lets a client arrive.
+func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.WaitGroup) {
+	setKeepAlive(conn)
+	ctx, cancel := context.WithCancel(ctx)
+	one := &session{server: s, client: conn, log: s.log.With("client", conn.RemoteAddr().String())}
+	one.evict = func() {
+		cancel()
+		conn.Close()
+	}
+	s.arrive(one)
+	sessions.Go(func() {
+		defer cancel()
+		defer s.forget(one)
+		one.run(ctx)
+	})
+}
+
+// arrive makes room for a session where there is none. One that has to go wakes up at once, wherever it waits.
+func (s *Server) arrive(one *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.arriving) >= s.config.MaxConnections {
+		s.arriving[0].evict()
+		s.arriving = slices.Delete(s.arriving, 0, 1)
+	}
+	s.arriving = append(s.arriving, one)
+	s.sessions[one] = struct{}{}
+}
+
+// seat gives an arriving session its slot. known says that it has shown a valid ticket.
+func (s *Server) seat(ctx context.Context, one *session, known bool) error {
+	if !known {
+		if !take(s.strangers) {
+			return fail(codeTooManyConnections, "sorry, too many clients: %d connections have neither logged in nor shown a ticket", cap(s.strangers))
+		}
+		one.stranger = true
+	}
+	if !take(s.slots) {
+		return fail(codeTooManyConnections, "sorry, too many clients: the proxy serves %d connections", s.config.MaxConnections)
+	}
+	one.seated = true
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveArriving(one)
+	return ctx.Err() // it may have had to go in this moment
+}
+
+// introduce notes that the server has authenticated the session.
+func (s *Server) introduce(one *session) {
+	if one.stranger {
+		one.stranger = false
+		<-s.strangers
+	}
+}
+
+func (s *Server) forget(one *session) {
+	s.introduce(one)
+	if one.seated {
+		<-s.slots
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leaveArriving(one)
+	delete(s.sessions, one)
+}
+
+// leaveArriving wants s.mu held.
+func (s *Server) leaveArriving(one *session) {
+	if i := slices.Index(s.arriving, one); i >= 0 {
+		s.arriving = slices.Delete(s.arriving, i, i+1)
+	}
+}
+
+// unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve.
+func (s *Server) unbindLater(member *gate.Session, log *slog.Logger) {
+	waits := s.later(s.unbinding, func() {
+		if err := member.Close(s.hard); err != nil {
+			log.Warn("binding left to the next takeover", "cause", err.Error())
+		}
+	})
+	if !waits {
+		member.Abandon()
+		log.Warn("binding left to the next takeover", "cause", "too many sessions wait for their backends to be gone")
+	}
+}
+
+// cancelLater stops what an ended session's backend is doing.
+func (s *Server) cancelLater(key []byte, log *slog.Logger) {
+	if !s.later(s.canceling, func() { s.forwardCancel(s.hard, key) }) {
+		log.Warn("cancel request not delivered", "cause", "too many are under way")
+	}
+}
+
+// later does something in the background, or reports that there is no place for it.
+func (s *Server) later(places chan struct{}, do func()) bool {
+	if !take(places) {
+		return false
+	}
+	s.background.Go(func() {
+		defer func() { <-places }()
+		do()
+	})
+	return true
+}
+
+// take occupies one of the places, if one is free.
+func take(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	default:
+		return false
+	}
+}
