@@ -1,14 +1,18 @@
 package postgres_test
 
 import (
+	"context"
+	"errors"
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgproto3"
 
+	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/fencestore/memstore"
 )
@@ -95,5 +99,40 @@ func TestUnbindingIsBounded(t *testing.T) {
 	p.awaitBindings()
 	await(t, "those over the bound to be left", func() bool {
 		return strings.Count(p.log.String(), "too many sessions wait") == over
+	})
+}
+
+// tiredListener fails a few times before it accepts.
+type tiredListener struct {
+	net.Listener
+	left *atomic.Int32
+}
+
+func (l tiredListener) Accept() (net.Conn, error) {
+	if l.left.Add(-1) >= 0 {
+		return nil, errors.New("no more file descriptors")
+	}
+	return l.Listener.Accept()
+}
+
+func TestServeTicketSurvivesAcceptErrorsAndIsBounded(t *testing.T) {
+	w := newWorld(t)
+	p := w.proxy(nil)
+	var tired atomic.Int32
+	tired.Store(2)
+	addr, _ := serve(t, func(ctx context.Context, l net.Listener) error {
+		return postgres.ServeTicket(ctx, tiredListener{l, &tired}, postgres.TicketConfig{
+			ProxyAddr: p.addr, Ticket: func() string { return w.ticket("a", 1) }, MaxConnections: 1,
+		})
+	})
+	first := dialRaw(t, addr, "app", w.name, nil)
+	first.login()
+	if got := readAll(dial(t, addr)); got != "" {
+		t.Errorf("the client over the limit got %q", got)
+	}
+	first.conn.Close()
+	await(t, "the place", func() bool {
+		_, err := dialRaw(t, addr, "app", w.name, nil).Receive()
+		return err == nil
 	})
 }

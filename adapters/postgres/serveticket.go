@@ -21,7 +21,9 @@ type TicketConfig struct {
 	ProxyAddr string        // the proxy's PostgreSQL listener: host:port, or /folder/of/the/socket:port
 	Ticket    func() string // the ticket as it is now, asked once a connection; empty: the lease is gone
 	TLS       *tls.Config   // towards the proxy; nil: plaintext
-	Logger    *slog.Logger  // nil: none
+
+	MaxConnections int          // local clients: 1,000
+	Logger         *slog.Logger // nil: none
 }
 
 // localStartup bounds a local client's start-up message and the connect to the proxy.
@@ -29,7 +31,8 @@ const localStartup = 30 * time.Second
 
 // ServeTicket relays every connection of l to the proxy with fence.ticket added to its start-up message, until ctx
 // is done: then it closes l and every connection, and returns when all have ended. l belongs on a loopback address:
-// whoever can connect to it uses the ticket. Clients speak plaintext to it. A stop by ctx is no error.
+// whoever can connect to it uses the ticket. Clients speak plaintext to it. Those over the limit are closed at
+// once. Errors of accepting that pass are waited for; a stop by ctx is no error.
 func ServeTicket(ctx context.Context, l net.Listener, config TicketConfig) error {
 	if config.Ticket == nil {
 		return errors.New("postgres: ticket listener without a ticket")
@@ -40,23 +43,22 @@ func ServeTicket(ctx context.Context, l net.Listener, config TicketConfig) error
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	setDefault(&config.MaxConnections, 1000)
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()
 	var relays sync.WaitGroup
 	defer relays.Wait()
-	for {
-		conn, err := l.Accept()
-		if ctx.Err() != nil {
-			if err == nil {
-				conn.Close()
-			}
-			return nil
+	places := make(chan struct{}, config.MaxConnections)
+	return acceptEach(ctx, l, config.Logger, func(conn net.Conn) {
+		if !take(places) {
+			conn.Close()
+			return
 		}
-		if err != nil {
-			return fmt.Errorf("postgres: ticket listener: %w", err)
-		}
-		relays.Go(func() { config.relay(ctx, conn) })
-	}
+		relays.Go(func() {
+			defer func() { <-places }()
+			config.relay(ctx, conn)
+		})
+	})
 }
 
 // relay serves one local client.
