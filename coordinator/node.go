@@ -115,11 +115,14 @@ func (n *Node) open() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	g, err := group.New(n.groupConfig(signer, metrics, record))
+	apiConfig := n.apiConfig(signer, metrics)
+	groupConfig := n.groupConfig(signer, metrics, record)
+	groupConfig.Peers = api.NewMeeting(apiConfig.Members)
+	g, err := group.New(groupConfig)
 	if err != nil {
 		return nil, err
 	}
-	server, err := api.New(n.apiConfig(signer, metrics), g)
+	server, err := api.New(apiConfig, g)
 	if err != nil {
 		return nil, err
 	}

@@ -1611,6 +1611,8 @@ type StatusResponse struct {
 	Waiters       uint64                 `protobuf:"varint,11,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the replicated state at applied_index, if it was asked for
 	Nodes         []*Node                `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Blank         bool                   `protobuf:"varint,14,opt,name=blank,proto3" json:"blank,omitempty"`    // its folder is empty, and it takes part in no cluster yet
+	Pending       string                 `protobuf:"bytes,15,opt,name=pending,proto3" json:"pending,omitempty"` // why it does not take part, or not with a vote; empty: it does
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1736,6 +1738,141 @@ func (x *StatusResponse) GetNodes() []*Node {
 	return nil
 }
 
+func (x *StatusResponse) GetBlank() bool {
+	if x != nil {
+		return x.Blank
+	}
+	return false
+}
+
+func (x *StatusResponse) GetPending() string {
+	if x != nil {
+		return x.Pending
+	}
+	return ""
+}
+
+type MeetRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who asks
+	Blank         bool                   `protobuf:"varint,2,opt,name=blank,proto3" json:"blank,omitempty"` // the asking node's folder is empty
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetRequest) Reset() {
+	*x = MeetRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetRequest) ProtoMessage() {}
+
+func (x *MeetRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
+func (*MeetRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *MeetRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MeetRequest) GetBlank() bool {
+	if x != nil {
+		return x.Blank
+	}
+	return false
+}
+
+type MeetResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who answers
+	Blank bool                   `protobuf:"varint,2,opt,name=blank,proto3" json:"blank,omitempty"` // the answering node's folder is empty
+	// Set by a leader that a majority followed after the question came: its term, and how far its state goes.
+	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
+	Index         uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *MeetResponse) Reset() {
+	*x = MeetResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MeetResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MeetResponse) ProtoMessage() {}
+
+func (x *MeetResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
+func (*MeetResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *MeetResponse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *MeetResponse) GetBlank() bool {
+	if x != nil {
+		return x.Blank
+	}
+	return false
+}
+
+func (x *MeetResponse) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
 type Node struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -1749,7 +1886,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1761,7 +1898,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1774,7 +1911,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{19}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Node) GetId() string {
@@ -1820,7 +1957,7 @@ type KeysRequest struct {
 
 func (x *KeysRequest) Reset() {
 	*x = KeysRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1832,7 +1969,7 @@ func (x *KeysRequest) String() string {
 func (*KeysRequest) ProtoMessage() {}
 
 func (x *KeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1845,7 +1982,7 @@ func (x *KeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysRequest.ProtoReflect.Descriptor instead.
 func (*KeysRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{20}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{22}
 }
 
 type KeysResponse struct {
@@ -1858,7 +1995,7 @@ type KeysResponse struct {
 
 func (x *KeysResponse) Reset() {
 	*x = KeysResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1870,7 +2007,7 @@ func (x *KeysResponse) String() string {
 func (*KeysResponse) ProtoMessage() {}
 
 func (x *KeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1883,7 +2020,7 @@ func (x *KeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysResponse.ProtoReflect.Descriptor instead.
 func (*KeysResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{21}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *KeysResponse) GetKeys() []*Key {
@@ -1911,7 +2048,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1923,7 +2060,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1936,7 +2073,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{22}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Key) GetKeyId() string {
@@ -1975,7 +2112,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1987,7 +2124,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2000,7 +2137,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{23}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Refusal) GetReason() Reason {
@@ -2157,7 +2294,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\battached\x18\x05 \x01(\bR\battached\x12\x1c\n" +
 	"\tremaining\x18\x06 \x01(\x05R\tremaining\"'\n" +
 	"\rStatusRequest\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\bR\x06digest\"\xee\x02\n" +
+	"\x06digest\x18\x01 \x01(\bR\x06digest\"\x9e\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
@@ -2172,7 +2309,17 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	" \x01(\x04R\x06leases\x12\x18\n" +
 	"\awaiters\x18\v \x01(\x04R\awaiters\x12\x16\n" +
 	"\x06digest\x18\f \x01(\tR\x06digest\x12,\n" +
-	"\x05nodes\x18\r \x03(\v2\x16.lychgate.lock.v1.NodeR\x05nodes\"h\n" +
+	"\x05nodes\x18\r \x03(\v2\x16.lychgate.lock.v1.NodeR\x05nodes\x12\x14\n" +
+	"\x05blank\x18\x0e \x01(\bR\x05blank\x12\x18\n" +
+	"\apending\x18\x0f \x01(\tR\apending\"7\n" +
+	"\vMeetRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05blank\x18\x02 \x01(\bR\x05blank\"b\n" +
+	"\fMeetResponse\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
+	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x12\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\"h\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +
@@ -2248,10 +2395,11 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1f.lychgate.lock.v1.CancelRequest\x1a .lychgate.lock.v1.CancelResponse\x12H\n" +
 	"\x05Break\x12\x1e.lychgate.lock.v1.BreakRequest\x1a\x1f.lychgate.lock.v1.BreakResponse\x12B\n" +
 	"\x03Get\x12\x1c.lychgate.lock.v1.GetRequest\x1a\x1d.lychgate.lock.v1.GetResponse\x12E\n" +
-	"\x04List\x12\x1d.lychgate.lock.v1.ListRequest\x1a\x1e.lychgate.lock.v1.ListResponse2\x9d\x01\n" +
+	"\x04List\x12\x1d.lychgate.lock.v1.ListRequest\x1a\x1e.lychgate.lock.v1.ListResponse2\xe4\x01\n" +
 	"\aCluster\x12K\n" +
 	"\x06Status\x12\x1f.lychgate.lock.v1.StatusRequest\x1a .lychgate.lock.v1.StatusResponse\x12E\n" +
-	"\x04Keys\x12\x1d.lychgate.lock.v1.KeysRequest\x1a\x1e.lychgate.lock.v1.KeysResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
+	"\x04Keys\x12\x1d.lychgate.lock.v1.KeysRequest\x1a\x1e.lychgate.lock.v1.KeysResponse\x12E\n" +
+	"\x04Meet\x12\x1d.lychgate.lock.v1.MeetRequest\x1a\x1e.lychgate.lock.v1.MeetResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
 
 var (
 	file_coordinator_lockpb_lock_proto_rawDescOnce sync.Once
@@ -2266,7 +2414,7 @@ func file_coordinator_lockpb_lock_proto_rawDescGZIP() []byte {
 }
 
 var file_coordinator_lockpb_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(Mode)(0),                     // 0: lychgate.lock.v1.Mode
 	(RequestState)(0),             // 1: lychgate.lock.v1.RequestState
@@ -2291,18 +2439,20 @@ var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(*Waiter)(nil),                // 20: lychgate.lock.v1.Waiter
 	(*StatusRequest)(nil),         // 21: lychgate.lock.v1.StatusRequest
 	(*StatusResponse)(nil),        // 22: lychgate.lock.v1.StatusResponse
-	(*Node)(nil),                  // 23: lychgate.lock.v1.Node
-	(*KeysRequest)(nil),           // 24: lychgate.lock.v1.KeysRequest
-	(*KeysResponse)(nil),          // 25: lychgate.lock.v1.KeysResponse
-	(*Key)(nil),                   // 26: lychgate.lock.v1.Key
-	(*Refusal)(nil),               // 27: lychgate.lock.v1.Refusal
-	(*timestamppb.Timestamp)(nil), // 28: google.protobuf.Timestamp
+	(*MeetRequest)(nil),           // 23: lychgate.lock.v1.MeetRequest
+	(*MeetResponse)(nil),          // 24: lychgate.lock.v1.MeetResponse
+	(*Node)(nil),                  // 25: lychgate.lock.v1.Node
+	(*KeysRequest)(nil),           // 26: lychgate.lock.v1.KeysRequest
+	(*KeysResponse)(nil),          // 27: lychgate.lock.v1.KeysResponse
+	(*Key)(nil),                   // 28: lychgate.lock.v1.Key
+	(*Refusal)(nil),               // 29: lychgate.lock.v1.Refusal
+	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
 }
 var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	0,  // 0: lychgate.lock.v1.AcquireRequest.mode:type_name -> lychgate.lock.v1.Mode
-	28, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 2: lychgate.lock.v1.AcquireResponse.mode:type_name -> lychgate.lock.v1.Mode
-	28, // 3: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	30, // 3: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 4: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
 	19, // 5: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
 	18, // 6: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
@@ -2311,8 +2461,8 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	20, // 9: lychgate.lock.v1.Lock.waiters:type_name -> lychgate.lock.v1.Waiter
 	0,  // 10: lychgate.lock.v1.Holder.mode:type_name -> lychgate.lock.v1.Mode
 	0,  // 11: lychgate.lock.v1.Waiter.mode:type_name -> lychgate.lock.v1.Mode
-	23, // 12: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
-	26, // 13: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
+	25, // 12: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
+	28, // 13: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
 	3,  // 14: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
 	2,  // 15: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
 	19, // 16: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
@@ -2324,18 +2474,20 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	14, // 22: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
 	16, // 23: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
 	21, // 24: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
-	24, // 25: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
-	5,  // 26: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
-	7,  // 27: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
-	9,  // 28: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
-	11, // 29: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
-	13, // 30: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
-	15, // 31: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
-	17, // 32: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
-	22, // 33: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
-	25, // 34: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
-	26, // [26:35] is the sub-list for method output_type
-	17, // [17:26] is the sub-list for method input_type
+	26, // 25: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
+	23, // 26: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
+	5,  // 27: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
+	7,  // 28: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
+	9,  // 29: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
+	11, // 30: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
+	13, // 31: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
+	15, // 32: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
+	17, // 33: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
+	22, // 34: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
+	27, // 35: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
+	24, // 36: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
+	27, // [27:37] is the sub-list for method output_type
+	17, // [17:27] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
 	17, // [17:17] is the sub-list for extension extendee
 	0,  // [0:17] is the sub-list for field type_name
@@ -2354,7 +2506,7 @@ func file_coordinator_lockpb_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coordinator_lockpb_lock_proto_rawDesc), len(file_coordinator_lockpb_lock_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

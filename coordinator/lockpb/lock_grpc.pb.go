@@ -375,6 +375,7 @@ var Locks_ServiceDesc = grpc.ServiceDesc{
 const (
 	Cluster_Status_FullMethodName = "/lychgate.lock.v1.Cluster/Status"
 	Cluster_Keys_FullMethodName   = "/lychgate.lock.v1.Cluster/Keys"
+	Cluster_Meet_FullMethodName   = "/lychgate.lock.v1.Cluster/Meet"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -387,6 +388,9 @@ type ClusterClient interface {
 	Status(ctx context.Context, in *StatusRequest, opts ...grpc.CallOption) (*StatusResponse, error)
 	// Keys lists the public keys that verify tickets, from replicated state.
 	Keys(ctx context.Context, in *KeysRequest, opts ...grpc.CallOption) (*KeysResponse, error)
+	// Meet is how a node whose folder is empty asks the others whether there is a cluster. Between nodes only: it has no
+	// HTTP form, and the answering node remembers what the asking one says of itself.
+	Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error)
 }
 
 type clusterClient struct {
@@ -417,6 +421,16 @@ func (c *clusterClient) Keys(ctx context.Context, in *KeysRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *clusterClient) Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(MeetResponse)
+	err := c.cc.Invoke(ctx, Cluster_Meet_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -427,6 +441,9 @@ type ClusterServer interface {
 	Status(context.Context, *StatusRequest) (*StatusResponse, error)
 	// Keys lists the public keys that verify tickets, from replicated state.
 	Keys(context.Context, *KeysRequest) (*KeysResponse, error)
+	// Meet is how a node whose folder is empty asks the others whether there is a cluster. Between nodes only: it has no
+	// HTTP form, and the answering node remembers what the asking one says of itself.
+	Meet(context.Context, *MeetRequest) (*MeetResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -442,6 +459,9 @@ func (UnimplementedClusterServer) Status(context.Context, *StatusRequest) (*Stat
 }
 func (UnimplementedClusterServer) Keys(context.Context, *KeysRequest) (*KeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Keys not implemented")
+}
+func (UnimplementedClusterServer) Meet(context.Context, *MeetRequest) (*MeetResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Meet not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -500,6 +520,24 @@ func _Cluster_Keys_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Meet_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(MeetRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Meet(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Meet_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Meet(ctx, req.(*MeetRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -514,6 +552,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Keys",
 			Handler:    _Cluster_Keys_Handler,
+		},
+		{
+			MethodName: "Meet",
+			Handler:    _Cluster_Meet_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

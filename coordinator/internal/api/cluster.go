@@ -19,6 +19,9 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 		Leader: status.Leader,
 		State:  strings.ToLower(status.State),
 		Term:   status.Term,
+
+		Blank:   status.Blank,
+		Pending: status.Pending,
 	}
 	var info lock.Info
 	if in.GetDigest() {

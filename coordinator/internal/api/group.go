@@ -33,6 +33,8 @@ type reader interface {
 	// Freeze copies this replica's state.
 	Freeze() (*lock.Snapshot, lock.Info)
 	Status() group.Status
+	// Answer is for a member whose folder is empty.
+	Answer(ctx context.Context, q group.Question) (group.Answer, error)
 }
 
 // leadership tells who leads.

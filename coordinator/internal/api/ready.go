@@ -14,6 +14,9 @@ func (s *Server) Ready() error {
 	if s.closing.Err() != nil {
 		return errors.New("the node is stopping")
 	}
+	if pending := s.group.Status().Pending; pending != "" {
+		return errors.New(pending)
+	}
 	if leader, _ := s.group.Leader(); leader == "" {
 		return errors.New("no leader is known: there is no quorum, or an election is on")
 	}

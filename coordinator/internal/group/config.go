@@ -44,6 +44,10 @@ type Config struct {
 	Observer  Observer // may be nil
 	Logger    *slog.Logger
 
+	// Peers tells whether the cluster exists when the stores are empty. Nil: it does not; the node creates it and asks
+	// nobody, which is only right for a node that cannot have lost anything.
+	Peers Peers
+
 	// For tests: in-memory replacements. Nil opens files under Dir and a TCP listener.
 	Stores    *Stores
 	Transport raft.Transport

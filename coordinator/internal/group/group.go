@@ -36,6 +36,10 @@ type Group struct {
 
 	raft       atomic.Pointer[raft.Raft] // nil before Run has opened the stores
 	leadership leadership
+
+	sightings *sightings
+	memory    atomic.Int32           // a memory
+	pending   atomic.Pointer[string] // nil or empty: the node takes part
 }
 
 // New validates the configuration and makes a group that does not run yet.
@@ -52,6 +56,7 @@ func New(config Config) (*Group, error) {
 		waits:      ws,
 		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
 		leadership: leadership{changed: make(chan struct{})},
+		sightings:  newSightings(config),
 	}, nil
 }
 

@@ -117,9 +117,7 @@ func (s *succession) without() time.Duration {
 // to take over, so that a planned stop costs the cluster no election timeout.
 func (s *succession) stop() {
 	g := s.group
-	stopping := &Error{Kind: Stopping, Err: errStopped}
-	g.queue.close(stopping)
-	g.waits.close(&Error{Kind: Unknown, Err: errStopped}, stopping)
+	g.refuseAll()
 	if s.current == nil {
 		return
 	}
@@ -128,6 +126,13 @@ func (s *succession) stop() {
 		s.transfer()
 	}
 	s.current = nil
+}
+
+// refuseAll answers what is queued or waits, and what comes later, with the reason that the node is stopping.
+func (g *Group) refuseAll() {
+	stopping := &Error{Kind: Stopping, Err: errStopped}
+	g.queue.close(stopping)
+	g.waits.close(&Error{Kind: Unknown, Err: errStopped}, stopping)
 }
 
 func (s *succession) transfer() {

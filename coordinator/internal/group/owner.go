@@ -18,11 +18,13 @@ import (
 type owner struct {
 	path string // empty: the stores are not files
 	node string
+	lost string // path of another file, which is there while the node catches up without a vote
 }
 
 // ownerOf is the file for a group's stores under dir.
 func ownerOf(dir string, group uint16, node string) owner {
-	return owner{filepath.Join(dir, fmt.Sprintf("group-%d.node", group)), node}
+	base := filepath.Join(dir, fmt.Sprintf("group-%d.", group))
+	return owner{path: base + "node", node: node, lost: base + "rejoining"}
 }
 
 // check refuses stores that are another node's, or have lost what this node promised.
@@ -38,6 +40,9 @@ func (o owner) check(stores *Stores) error {
 	if name := strings.TrimSpace(string(text)); marked && name != o.node {
 		return fmt.Errorf("the data belongs to node %q and not to %q (%s)", name, o.node, o.path)
 	}
+	if lost, err := o.rejoining(); lost || err != nil {
+		return err // it promised nothing since
+	}
 	term, err := stores.Stable.GetUint64(keyCurrentTerm)
 	if err == nil && term > 0 {
 		return nil
@@ -50,40 +55,97 @@ func (o owner) check(stores *Stores) error {
 		return nil // the first start
 	}
 	return fmt.Errorf("the log of node %q is gone: started without it, the node could vote twice or help to lose what was "+
-		"acknowledged. Put it back. If it is lost, and only while all other nodes are up and one of them leads, remove "+
-		"everything in %s and start again", o.node, filepath.Dir(o.path))
+		"acknowledged. Put it back. If it is lost, remove everything in %s and start again: the node then catches up from "+
+		"the others before it votes", o.node, filepath.Dir(o.path))
 }
 
 // keyCurrentTerm is where the library keeps the term; it is there from the first configuration on.
 var keyCurrentTerm = []byte("CurrentTerm")
 
-// write makes the file if it is not there; whole or not at all, also after a power cut.
-func (o owner) write() (err error) {
+// write makes the file if it is not there.
+func (o owner) write() error {
 	if o.path == "" {
 		return nil
 	}
 	if _, err := os.Stat(o.path); err == nil {
 		return nil
 	}
-	dir := filepath.Dir(o.path)
-	f, err := os.CreateTemp(dir, filepath.Base(o.path)+".new*")
-	if err != nil {
+	if err := writeWhole(o.path, o.node+"\n"); err != nil { // lost in a power cut, it is made at the next start
 		return fmt.Errorf("say whose the data is: %w", err)
+	}
+	return nil
+}
+
+// rejoining reports whether the node was catching up without a vote when it stopped.
+func (o owner) rejoining() (bool, error) {
+	if o.lost == "" {
+		return false, nil
+	}
+	_, err := os.Stat(o.lost)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// beginRejoining says on the disk, before anything else is there, that the node is without a vote.
+func (o owner) beginRejoining() error {
+	if o.lost == "" {
+		return nil
+	}
+	err := writeWhole(o.lost, o.node+"\n")
+	if err == nil {
+		err = syncDir(filepath.Dir(o.lost))
+	}
+	if err != nil {
+		return fmt.Errorf("note that the node is without a vote: %w", err)
+	}
+	return nil
+}
+
+// endRejoining takes that back.
+func (o owner) endRejoining() error {
+	if o.lost == "" {
+		return nil
+	}
+	err := os.Remove(o.lost)
+	if err == nil {
+		err = syncDir(filepath.Dir(o.lost))
+	}
+	if err != nil {
+		return fmt.Errorf("note that the node has its vote again: %w", err)
+	}
+	return nil
+}
+
+// writeWhole makes a file whole or not at all, also in a power cut.
+func writeWhole(path, text string) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".new*")
+	if err != nil {
+		return err
 	}
 	defer func() {
 		if err != nil {
 			_ = os.Remove(f.Name())
-			err = fmt.Errorf("say whose the data is: %w", err)
 		}
 	}()
-	_, err = f.WriteString(o.node + "\n")
+	_, err = f.WriteString(text)
 	if err == nil {
 		err = f.Sync()
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(f.Name(), o.path) // lost in a power cut, it is made at the next start
+	return os.Rename(f.Name(), path)
+}
+
+// syncDir makes the names in a directory last.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
 }
 
 // checkMembers compares the members of the configuration with those in the log, which count.

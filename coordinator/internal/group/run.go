@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -31,31 +32,53 @@ func (g *Group) stores(logger hclog.Logger) (*Stores, error) {
 }
 
 func (g *Group) runOn(ctx context.Context, stores *Stores, logger hclog.Logger) error {
-	transport, err := g.transport(logger)
+	from, err := g.look(stores)
 	if err != nil {
 		return err
 	}
-	node, err := g.startRaft(stores, transport, logger)
-	if err != nil {
-		return errors.Join(err, closeTransport(transport))
+	if from.transport, err = g.transport(logger); err != nil {
+		return err
 	}
+	if !g.settle(ctx, from) {
+		g.refuseAll()
+		return closeTransport(from.transport)
+	}
+	node, err := g.startRaft(from, logger)
+	if err != nil {
+		return errors.Join(err, closeTransport(from.transport))
+	}
+	return g.takePart(ctx, node, from)
+}
+
+// takePart runs until ctx ends or the node cannot go on.
+func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) error {
+	ctx, fail := context.WithCancelCause(parent)
+	defer fail(nil)
 	signals := make(chan raft.Observation, 1) // a full channel is a signal that nobody has looked at yet
 	observer := raft.NewObserver(signals, false, aboutLeadership)
 	node.RegisterObserver(observer)
 	defer node.DeregisterObserver(observer)
-	compacted := make(chan struct{})
-	stopCompaction := make(chan struct{})
-	go func() {
-		defer close(compacted)
-		g.compact(node, stopCompaction)
-	}()
+	var beside sync.WaitGroup
+	stop := make(chan struct{})
+	beside.Go(func() { g.compact(node, stop) })
+	if from.how == rejoins {
+		beside.Go(func() {
+			if err := g.catchUp(ctx, node, from); err != nil {
+				fail(err)
+			}
+		})
+	}
 
 	failure := g.lead(ctx, node, signals)
-	close(stopCompaction)
-	if err := g.shutdown(node, transport); err != nil {
+	if parent.Err() == nil {
+		failure = errors.Join(failure, context.Cause(ctx))
+	}
+	close(stop)
+	fail(nil)
+	if err := g.shutdown(node, from.transport); err != nil {
 		return errors.Join(failure, err)
 	}
-	<-compacted
+	beside.Wait()
 	return failure
 }
 
@@ -99,34 +122,26 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 	return transport, nil
 }
 
-func (g *Group) startRaft(stores *Stores, transport raft.Transport, logger hclog.Logger) (*raft.Raft, error) {
-	config := g.raftConfig(logger)
-	owner := g.owner()
-	if err := owner.check(stores); err != nil {
+func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error) {
+	config, stores := g.raftConfig(logger), from.stores
+	if err := g.prepare(from, config); err != nil {
 		return nil, err
 	}
-	if err := checkWhole(stores); err != nil {
-		return nil, err
-	}
-	empty, err := bootstrap(stores, config, transport, g.config.Members)
-	if err != nil {
-		return nil, err
-	}
-	if err := owner.write(); err != nil {
-		return nil, err
-	}
+	var err error
 	if g.replica.replayed, err = stores.Log.LastIndex(); err != nil {
 		return nil, fmt.Errorf("read the end of the log: %w", err)
 	}
-	node, err := raft.NewRaft(config, g.replica, stores.Log, stores.Stable, stores.Snapshots, transport)
+	node, err := raft.NewRaft(config, g.replica, stores.Log, stores.Stable, stores.Snapshots, from.transport)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
-	if err := checkMembers(g.config.Members, node); err != nil {
-		return nil, errors.Join(err, node.Shutdown().Error())
+	if from.how != rejoins { // which gets the members from the others
+		if err := checkMembers(g.config.Members, node); err != nil {
+			return nil, errors.Join(err, node.Shutdown().Error())
+		}
 	}
 	g.raft.Store(node)
-	g.config.Logger.Info("group started", "group", g.config.Group, "empty", empty, "last_index", g.replica.replayed)
+	g.config.Logger.Info("group started", "group", g.config.Group, "begins", from.how.String(), "last_index", g.replica.replayed)
 	return node, nil
 }
 

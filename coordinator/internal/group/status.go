@@ -6,11 +6,18 @@ type Status struct {
 	Leader string // empty if none is known
 	Term   uint64
 	Queued int // commands waiting to be proposed
+
+	Blank   bool   // it remembers nothing, and takes part in no cluster yet
+	Pending string // why it does not take part, or not with a vote; empty: it does
 }
 
 // Status reports how the node stands. It does not block on the network or the disk.
 func (g *Group) Status() Status {
-	s := Status{Queued: g.queue.length()}
+	s := Status{
+		Queued:  g.queue.length(),
+		Blank:   memory(g.memory.Load()) == blank,
+		Pending: g.pendingReason(),
+	}
 	s.Leader, _ = g.Leader()
 	if node := g.raft.Load(); node != nil {
 		s.State, s.Term = node.State().String(), node.CurrentTerm()

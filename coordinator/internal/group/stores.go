@@ -79,24 +79,26 @@ func (s *logStore) DeleteRange(min, max uint64) error {
 	return s.LogStore.DeleteRange(min, max)
 }
 
-// bootstrap writes the first configuration into empty stores. Every member does so with the same one, which
-// the library allows. It reports whether the stores were empty.
-func bootstrap(stores *Stores, config *raft.Config, transport raft.Transport, members []Member) (bool, error) {
+// isBlank reports whether the stores hold nothing: no vote, no entry, no snapshot.
+func isBlank(stores *Stores) (bool, error) {
 	exists, err := raft.HasExistingState(stores.Log, stores.Stable, stores.Snapshots)
 	if err != nil {
 		return false, fmt.Errorf("look into the stores: %w", err)
 	}
-	if exists {
-		return false, nil
-	}
+	return !exists, nil
+}
+
+// bootstrap writes the first configuration into empty stores. Every member that creates the cluster does so with the same
+// one, which the library allows.
+func bootstrap(stores *Stores, config *raft.Config, transport raft.Transport, members []Member) error {
 	var first raft.Configuration
 	for _, m := range members {
 		first.Servers = append(first.Servers, raft.Server{ID: raft.ServerID(m.ID), Address: raft.ServerAddress(m.Peer)})
 	}
 	if err := raft.BootstrapCluster(config, stores.Log, stores.Stable, stores.Snapshots, transport, first); err != nil {
-		return false, fmt.Errorf("write the first configuration: %w", err)
+		return fmt.Errorf("write the first configuration: %w", err)
 	}
-	return true, nil
+	return nil
 }
 
 // checkWhole refuses a log whose beginning is in no snapshot that can be read: the library would find out in the middle

@@ -1,0 +1,124 @@
+package group
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+)
+
+// origin is what a node begins with.
+type origin struct {
+	stores    *Stores
+	owner     owner
+	blank     bool // the stores are empty
+	how       beginning
+	proof     Proof // for rejoins
+	transport raft.Transport
+	gate      *gate // the transport, until the node has its vote; nil if it has it at once
+}
+
+// look reads what the stores hold, and refuses what a node must not start on.
+func (g *Group) look(stores *Stores) (*origin, error) {
+	from := &origin{stores: stores, owner: g.owner()}
+	if err := from.owner.check(stores); err != nil {
+		return nil, err
+	}
+	if err := checkWhole(stores); err != nil {
+		return nil, err
+	}
+	var err error
+	if from.blank, err = isBlank(stores); err != nil {
+		return nil, err
+	}
+	lost, err := from.owner.rejoining()
+	switch {
+	case err != nil:
+		return nil, err
+	case !from.blank && !lost:
+		from.how = resumes
+	case g.config.Peers != nil:
+		// The others are asked.
+	case lost:
+		return nil, errors.New("the node was catching up without a vote, and has nobody to ask how far")
+	default:
+		from.how = creates
+	}
+	return from, nil
+}
+
+// settle finds how the node begins, if its stores do not say. False: ctx ended before that was clear.
+func (g *Group) settle(ctx context.Context, from *origin) bool {
+	if from.how == undecided {
+		from.gate = newGate(from.transport)
+		from.transport = from.gate
+		if from.blank {
+			g.memory.Store(int32(blank))
+		} else {
+			g.memory.Store(int32(remembers)) // of a cluster that lives, although it has no vote there
+		}
+		from.how, from.proof = g.findBeginning(ctx, from.blank)
+	}
+	if from.how == undecided {
+		return false
+	}
+	g.memory.Store(int32(remembers))
+	return true
+}
+
+// prepare makes the stores, the gate and what is said of the node fit how it begins.
+func (g *Group) prepare(from *origin, config *raft.Config) error {
+	switch from.how {
+	case creates:
+		if err := bootstrap(from.stores, config, from.transport, g.config.Members); err != nil {
+			return err
+		}
+		if from.gate != nil {
+			from.gate.openWide()
+		}
+		g.pend("")
+	case rejoins:
+		if err := from.owner.beginRejoining(); err != nil {
+			return err
+		}
+		from.gate.admit(from.proof.Term)
+		g.pend(catchingUp)
+	case undecided, resumes:
+	}
+	return from.owner.write()
+}
+
+const lookEvery = 20 * time.Millisecond
+
+// catchUp waits until the replica has all that was acknowledged before this node started, and gives it its vote. It
+// returns nil if ctx ends before.
+func (g *Group) catchUp(ctx context.Context, node *raft.Raft, from *origin) error {
+	ticker := time.NewTicker(lookEvery)
+	defer ticker.Stop()
+	for g.appliedIndex() < from.proof.Index {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	if err := checkMembers(g.config.Members, node); err != nil {
+		return err
+	}
+	if err := from.owner.endRejoining(); err != nil {
+		return err
+	}
+	from.gate.openWide()
+	g.pend("")
+	g.config.Logger.Info("caught up: this node votes again", "index", from.proof.Index, "term", from.proof.Term)
+	return nil
+}
+
+// appliedIndex is how far this replica's state goes.
+func (g *Group) appliedIndex() (index uint64) {
+	g.replica.view(func(m *lock.Machine) { index = m.Info().Index })
+	return index
+}
