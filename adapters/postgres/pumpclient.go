@@ -105,7 +105,7 @@ func (r *relay) carry(typ byte, size int) error {
 		}
 		return r.pass(typ, size, track.Sent{Kind: track.Call})
 	case 'C':
-		return r.pass(typ, size, track.Sent{Kind: track.Close})
+		return r.closeName(size)
 	case 'S':
 		return r.pass(typ, size, track.Sent{Kind: track.Sync})
 	case 'c', 'f':

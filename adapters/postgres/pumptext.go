@@ -64,7 +64,7 @@ func (r *relay) parse(size int) error {
 		return r.refuse(track.Parse, nil, mentionRefused())
 	}
 	if refusal := r.judge(s); refusal != nil {
-		r.statements.forget(name)
+		r.statements.doubt(name)
 		return r.refuse(track.Parse, name, refusal)
 	}
 	if r.barred {
@@ -75,7 +75,11 @@ func (r *relay) parse(size int) error {
 			return err
 		}
 	}
-	if !r.statements.prepare(name, s) {
+	certain, err := r.certain()
+	if err != nil {
+		return err
+	}
+	if !r.statements.prepare(name, s, certain) {
 		return r.refuse(track.Parse, name, notAllowed("Too many prepared statements carry tickets.", "Use one statement, or the simple protocol."))
 	}
 	if err := r.send(track.Sent{Kind: track.Parse, Pure: isPure(s)}); err != nil {
@@ -98,7 +102,7 @@ func (r *relay) confirm(name []byte) error {
 	name = bytes.Clone(name)
 	err := r.quiesce()
 	if errors.Is(err, errSkipping) {
-		r.statements.forget(name)
+		r.statements.doubt(name)
 		return nil
 	}
 	return err
@@ -115,12 +119,12 @@ func (r *relay) parseLarge(size int) error {
 		return &wire.FrameError{Reason: "name of a prepared statement is too long"}
 	}
 	name = bytes.Clone(name)
-	r.statements.forget(name)
 	if r.barred {
+		r.statements.doubt(name)
 		return r.refuseAndSkip(track.Parse, name, ticketRequired())
 	}
 	found, err := r.streamText('P', size, track.Parse)
-	r.statements.prepare(name, sqltext.Statement{Findings: found})
+	r.statements.prepare(name, sqltext.Statement{Findings: found}, false)
 	return err
 }
 
@@ -211,6 +215,46 @@ func (r *relay) describe(size int) error {
 	}
 	sent.Pure = isPure(find(name))
 	return r.pass('D', size, sent)
+}
+
+// closeName deals with the end of a prepared statement or portal. It is believed only where the server is certain to
+// carry it out: one that stands in a batch that has failed, or may have, leaves the name to what it stood for. For a
+// statement that carries a ticket it is worth waiting, since those are few.
+func (r *relay) closeName(size int) error {
+	what, err := r.session.fromClient.Peek(1)
+	if err != nil {
+		return unlessEOF(err)
+	}
+	if len(what) == 0 {
+		return &wire.FrameError{Reason: "empty Close"}
+	}
+	portal := what[0] != 'S'
+	name, err := r.oneName(1)
+	if err != nil {
+		return err
+	}
+	name = bytes.Clone(name)
+	if !portal && r.statements.carries(name) {
+		if err := r.quiesce(); err != nil && !errors.Is(err, errSkipping) {
+			return err
+		}
+	}
+	certain, err := r.certain()
+	switch {
+	case err != nil:
+		return err
+	case certain && portal:
+		r.statements.forgetPortal(name)
+	case certain:
+		r.statements.forget(name)
+	}
+	return r.pass('C', size, track.Sent{Kind: track.Close})
+}
+
+// certain reports whether the server is going to look at what is sent next: nothing is outstanding that might fail.
+func (r *relay) certain() (yes bool, err error) {
+	err = r.await(func() bool { return true }, func() { yes = r.talk.Quiet() && !r.talk.Skipping() })
+	return yes, err
 }
 
 // oneName looks at a name that stands skip bytes into the body. It is valid until the next read.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/sqltext"
 	"github.com/lychgate/lychgate/adapters/postgres/internal/track"
-	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
 	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/proxy/gate"
 )
@@ -59,7 +58,8 @@ func (r *relay) verify(s sqltext.Statement) ([]fencestore.Claim, error) {
 }
 
 // quiesce waits until no reply is outstanding. Where a batch has begun it asks the server to hand over the replies
-// that it holds back; a Flush changes nothing else, where a Sync would commit half of the batch.
+// that it holds back; a Flush changes nothing else, where a Sync would commit half of the batch. Where that moment
+// cannot be had, the session ends: during a COPY the server would not take what stands in for a refused statement.
 func (r *relay) quiesce() error {
 	flushed := false
 	for {
@@ -78,13 +78,19 @@ func (r *relay) quiesce() error {
 		case quiet:
 			return nil
 		case hopeless:
-			return &wire.FrameError{Reason: "fence.ticket while the conversation cannot be followed or a COPY runs"}
+			r.end(r.gate.Refused(blind()))
+			return errEnded
 		}
 		flushed = true
 		if err := r.replace('H'); err != nil {
 			return err
 		}
 	}
+}
+
+func blind() *gate.Refusal {
+	return notAllowed("A COPY runs, or the server has answered in a way that the proxy does not understand: "+
+		"nothing can be bound in the middle of that.", "Connect again, and show the ticket between transactions.")
 }
 
 // joinNow binds the session, which is quiet and stays so: only this goroutine sends to the server.

@@ -23,15 +23,22 @@ type statements struct {
 // notable reports whether a statement has to be remembered.
 func notable(s sqltext.Statement) bool { return s.Kind != sqltext.Other || s.Commits }
 
-// prepare notes what a name stands for now. It reports false when a statement that has to be remembered cannot be.
-func (m *statements) prepare(name []byte, s sqltext.Statement) bool {
+// prepare notes what a name stands for if the server takes the statement. It reports false when a statement that has
+// to be remembered cannot be. certain says that the server looks at it: the unnamed statement then
+// loses what it stood for even if the new text is refused. Otherwise, and always for a named statement, which the
+// server does not replace, what may have committed before may still.
+func (m *statements) prepare(name []byte, s sqltext.Statement, certain bool) bool {
+	if old := m.prepared[string(name)]; len(name) > 0 || !certain {
+		s.Commits = s.Commits || old.Commits
+	}
 	m.forget(name)
 	if !notable(s) {
 		return true
 	}
 	full := len(name) > maxName || len(m.prepared) >= maxStatements
-	carries := s.Kind == sqltext.SetTicket || s.Kind == sqltext.ResetTicket
+	carries := carriesTicket(s)
 	if carries && (full || m.tickets >= maxTickets) {
+		m.overflow = m.overflow || s.Commits
 		return false
 	}
 	if full {
@@ -53,11 +60,29 @@ func (m *statements) forget(name []byte) {
 	if !ok {
 		return
 	}
-	if old.Kind == sqltext.SetTicket || old.Kind == sqltext.ResetTicket {
+	if carriesTicket(old) {
 		m.tickets--
 	}
 	delete(m.prepared, string(name))
 }
+
+// doubt is forget where the name may still stand for what it did: then all that counts is that this may commit.
+func (m *statements) doubt(name []byte) {
+	commits := m.prepared[string(name)].Commits
+	m.forget(name)
+	if commits {
+		m.prepared[string(name)] = sqltext.Statement{Findings: sqltext.Findings{Commits: true}}
+	}
+}
+
+func carriesTicket(s sqltext.Statement) bool {
+	return s.Kind == sqltext.SetTicket || s.Kind == sqltext.ResetTicket
+}
+
+// carries reports whether a name stands for a statement that counts among the tickets.
+func (m *statements) carries(name []byte) bool { return carriesTicket(m.prepared[string(name)]) }
+
+func (m *statements) forgetPortal(portal []byte) { delete(m.portals, string(portal)) }
 
 // forgetHarmless drops what would be let through without a ticket: names can be given a new meaning in ways that
 // are not seen here. What shows a ticket stays, since whatever it executes is then carried by that ticket.
