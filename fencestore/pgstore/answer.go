@@ -18,7 +18,7 @@ import (
 // schemaVersion is the oldest version of the schema that has what this package calls.
 const schemaVersion = 4
 
-const installHint = "run `lychgate sql install` on the database"
+const installHint = "Run `lychgate sql install` on the database."
 
 // After a doubtful answer.
 const (
@@ -109,43 +109,56 @@ func (s *Store) askOnce(ctx context.Context, claim fencestore.Claim, question fu
 func notConnected(claim fencestore.Claim, err error) error {
 	refusal := &fencestore.Refusal{
 		Reason: fencestore.NotReady, Claim: claim, Err: &unreachableError{err},
-		Detail: "the database cannot be reached", Hint: "see that it runs and that the store's DSN is right",
+		Detail: "The database cannot be reached.", Hint: "See that it runs and that the store's DSN is right.",
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {
-		refusal.Detail = "the database refuses the store's log-in: " + pgErr.Message
+		refusal.Detail = "The database refuses the store's log-in: " + pgErr.Message + "."
 	}
 	return refusal
 }
 
-// reasons is the one table from SQLSTATE to what the store's caller is told. Every state in it means that
-// the transaction was rolled back.
-var reasons = map[string]fencestore.Reason{
-	"LG001": fencestore.StaleToken,
-	"LG005": fencestore.TakeoverTimeout,
-	"LG006": fencestore.NotAllowed,
-	"LG007": fencestore.NotReady,
-	"22003": fencestore.BadToken,        // numeric_value_out_of_range
-	"40P01": fencestore.TakeoverTimeout, // deadlock_detected
-	"40001": fencestore.TakeoverTimeout, // serialization_failure
-	"55P03": fencestore.TakeoverTimeout, // lock_not_available
-	"57014": fencestore.TakeoverTimeout, // query_canceled, also by statement_timeout
-	"3F000": fencestore.NotReady,        // invalid_schema_name
-	"42883": fencestore.NotReady,        // undefined_function
-	"42P01": fencestore.NotReady,        // undefined_table
-	"42501": fencestore.NotReady,        // insufficient_privilege
-	"25006": fencestore.NotReady,        // read_only_sql_transaction
+// reasonOf is the one table from SQLSTATE to what the store's caller is told. Every state in it means that the
+// transaction was rolled back.
+func reasonOf(state string) (reason fencestore.Reason, ok bool) {
+	switch state {
+	case "LG001":
+		return fencestore.StaleToken, true
+	case "LG005",
+		"40P01", // deadlock_detected
+		"40001", // serialization_failure
+		"55P03", // lock_not_available
+		"57014": // query_canceled, also by statement_timeout
+		return fencestore.TakeoverTimeout, true
+	case "LG006":
+		return fencestore.NotAllowed, true
+	case "LG007",
+		"25006": // read_only_sql_transaction
+		return fencestore.NotReady, true
+	case "22003": // numeric_value_out_of_range
+		return fencestore.BadToken, true
+	}
+	return fencestore.NotReady, wantsInstall(state)
 }
 
-// installCures are the states that mean a missing or half-installed schema.
-var installCures = map[string]bool{"3F000": true, "42883": true, "42P01": true, "42501": true}
+// wantsInstall reports the states that mean a missing or half-installed schema.
+func wantsInstall(state string) bool {
+	switch state {
+	case "3F000", // invalid_schema_name
+		"42883", // undefined_function
+		"42P01", // undefined_table
+		"42501": // insufficient_privilege
+		return true
+	}
+	return false
+}
 
 func classify(claim fencestore.Claim, err error) error {
 	var pgErr *pgconn.PgError
 	if !errors.As(err, &pgErr) {
 		return &doubtfulError{err}
 	}
-	reason, ok := reasons[pgErr.Code]
+	reason, ok := reasonOf(pgErr.Code)
 	if !ok && severity(pgErr) == "ERROR" && pgErr.Code != planChanged {
 		return fmt.Errorf("ask the fence store about %s: %w", claim.Resource, err) // rolled back, and would be again
 	}
@@ -153,7 +166,7 @@ func classify(claim fencestore.Claim, err error) error {
 		return &doubtfulError{err}
 	}
 	refusal := &fencestore.Refusal{Reason: reason, Claim: claim, Detail: sentence(pgErr), Hint: pgErr.Hint, Err: err}
-	if installCures[pgErr.Code] {
+	if wantsInstall(pgErr.Code) {
 		refusal.Hint = installHint
 	}
 	if reason == fencestore.StaleToken {
@@ -174,7 +187,7 @@ func sentence(e *pgconn.PgError) string {
 	if strings.HasPrefix(e.Code, "LG") && e.Detail != "" {
 		return e.Detail
 	}
-	return e.Message
+	return "The database says: " + e.Message + "."
 }
 
 // floorOf reads what fence.refuse_stale puts into the fields for programs.

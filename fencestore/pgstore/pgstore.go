@@ -60,7 +60,9 @@ var _ fencestore.Store = (*Store)(nil)
 
 var errClosed = errors.New("the store is closed")
 
-// New makes a store. It does not wait for the database, which may be down: Check tells. Close it.
+// New makes a store and begins, in the background, to open its side connections and to sweep: the one constructor
+// that does, because the connections have to stand before a client comes that could take the server's last slot. It
+// does not wait for the database, which may be down: Check tells. Close it.
 func New(cfg Config) (*Store, error) {
 	if cfg.Conns == 0 {
 		cfg.Conns = DefaultConns
@@ -135,7 +137,7 @@ const bindQuery = "select takeover, ended from fence.bind($1, $2, $3, $4, $5, $6
 func (s *Store) bind(ctx context.Context, claim fencestore.Claim, session *fencestore.Session) (fencestore.Accepted, error) {
 	begun := time.Now()
 	if claim.Token < 1 || claim.Token >= 1<<53 {
-		return fencestore.Accepted{}, &fencestore.Refusal{Reason: fencestore.BadToken, Claim: claim, Detail: "a token is 1 to 2^53 - 1"}
+		return fencestore.Accepted{}, &fencestore.Refusal{Reason: fencestore.BadToken, Claim: claim, Detail: "A token is 1 to 2^53 - 1."}
 	}
 	unlock, err := s.locks.Lock(ctx, claim.Resource)
 	if err != nil {
@@ -230,7 +232,7 @@ func (s *Store) Check(ctx context.Context, cluster string) error {
 	if err == nil && version < schemaVersion {
 		err = &fencestore.Refusal{
 			Reason: fencestore.NotReady, Claim: claim, Hint: installHint,
-			Detail: fmt.Sprintf("the schema fence has version %d, this program needs %d", version, schemaVersion),
+			Detail: fmt.Sprintf("The schema fence has version %d, this program needs %d.", version, schemaVersion),
 		}
 	}
 	return err
