@@ -181,6 +181,24 @@ func TestFloorRecordIsMonotone(t *testing.T) {
 	pgtest.Exec(t, admin, "update fence.floor set token = 43")
 }
 
+func TestStatusNamesRolesThatCanBecomeTheOwner(t *testing.T) {
+	_, admin := installed(t)
+	pgtest.Exec(t, admin, `create role "a maker" createrole; create role "a super" createrole superuser`)
+	t.Cleanup(func() { pgtest.Exec(t, admin, `drop role "a maker", "a super"`) })
+	var version int
+	if err := admin.QueryRow(t.Context(), "select current_setting('server_version_num')::int").Scan(&version); err != nil {
+		t.Fatal(err)
+	}
+	state, err := fencesql.Status(t.Context(), admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(state.Problems, "\n")
+	if want := version < 160000; strings.Contains(got, `"a maker" have CREATEROLE`) != want || strings.Contains(got, "a super") {
+		t.Errorf("version %d: problems %q", version, got)
+	}
+}
+
 func TestStatusNamesProblems(t *testing.T) {
 	_, admin := installed(t)
 	pgtest.Exec(t, admin, "update fence.identity set timeline = timeline + 1")

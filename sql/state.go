@@ -84,11 +84,29 @@ func problems(ctx context.Context, tx pgx.Tx, state State) ([]string, error) {
 	if prepared > 0 {
 		found = append(found, "Prepared transactions are allowed: a takeover is refused while one is pending; max_prepared_transactions = 0 is advised.")
 	}
+	forgers, err := forgers(ctx, tx)
+	if err != nil {
+		return nil, err
+	}
+	if len(forgers) > 0 {
+		found = append(found, fmt.Sprintf("Roles %s have CREATEROLE: before PostgreSQL 16 that lets them become a member of %s and undo every fence; "+
+			"take it from whoever is not to be trusted with that.", strings.Join(forgers, ", "), ownerRole))
+	}
 	notReady, err := whyNotReady(ctx, tx, state.Cluster)
 	if notReady != "" {
 		found = append(found, notReady)
 	}
 	return found, err
+}
+
+// forgers lists the roles that can make themselves what owns the schema without being a superuser.
+func forgers(ctx context.Context, tx pgx.Tx) ([]string, error) {
+	rows, err := tx.Query(ctx, `select quote_ident(rolname) from pg_roles where rolcreaterole and not rolsuper
+		and current_setting('server_version_num')::int < 160000 order by 1`)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, pgx.RowTo[string])
 }
 
 func whyNotReady(ctx context.Context, tx pgx.Tx, cluster string) (string, error) {
