@@ -48,6 +48,14 @@ func (m *machine) program(dir, name, script string) {
 	}
 }
 
+// programs puts commands into the PATH that are only looked for.
+func (m *machine) programs(names ...string) {
+	m.t.Helper()
+	for _, name := range names {
+		m.program(m.path, name, "exit 1")
+	}
+}
+
 // postgres puts a release's programs into a folder.
 func (m *machine) postgres(dir, release string) {
 	m.t.Helper()
@@ -88,8 +96,7 @@ func TestSetupFindsWhatIsThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 0) // also root installs nothing then
-			m.program(m.path, "psql", "exit 1")
-			m.program(m.path, "clang", "exit 1")
+			m.programs("psql", "clang", "curl")
 			c.prepare(m)
 			out, err := m.setup()
 			if want := "setup: PostgreSQL in " + c.want(m) + "\n"; err != nil || out != want {
@@ -104,14 +111,11 @@ func TestSetupTellsOrdinaryUsersOneCommand(t *testing.T) {
 		prepare func(m *machine)
 		want    string
 	}{
-		"nothing is there": {func(*machine) {}, "postgresql gcc libc6-dev"},
-		"an old release": {func(m *machine) {
-			m.debian("13")
-			m.program(m.path, "psql", "exit 1")
-			m.program(m.path, "gcc", "exit 1")
-		}, "postgresql"},
-		"no psql":     {func(m *machine) { m.debian("15"); m.program(m.path, "gcc", "exit 1") }, "postgresql"},
-		"no compiler": {func(m *machine) { m.debian("15"); m.program(m.path, "psql", "exit 1") }, "gcc libc6-dev"},
+		"nothing is there": {func(*machine) {}, "postgresql gcc libc6-dev curl"},
+		"an old release":   {func(m *machine) { m.debian("13"); m.programs("psql", "gcc", "curl") }, "postgresql"},
+		"no psql":          {func(m *machine) { m.debian("15"); m.programs("gcc", "curl") }, "postgresql"},
+		"no compiler":      {func(m *machine) { m.debian("15"); m.programs("psql", "curl") }, "gcc libc6-dev"},
+		"no curl":          {func(m *machine) { m.debian("15"); m.programs("psql", "clang") }, "curl"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 1000)
