@@ -3,6 +3,8 @@ package postgres_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -138,11 +140,8 @@ func TestTakeoverFromAClientThatDoesNotRead(t *testing.T) {
 					where datname = $1 and usename = 'app' and state = 'active'`, w.name).Scan(&event)
 				return err == nil && event == "ClientWrite"
 			})
-			begin := time.Now()
+			// A takeover that waited for the client would never end, and be refused.
 			exec(t, p2.connect(with(w.ticket("ledger", 42))), "insert into entry values (1, 'new')")
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("the takeover took %v", took)
-			}
 			// The old session goes from the proxy although its client does nothing.
 			await(t, "the old session to go", func() bool { return !slices.Contains(p1.bindings(), "ledger:41") })
 		})
@@ -240,15 +239,49 @@ func TestEndLease(t *testing.T) {
 	await(t, "the database's rows to go, and so the statement", func() bool { return w.rows() == 1 })
 }
 
+// forwarder stands between the proxy and the server, and signals each time that the proxy has no more to send.
+func forwarder(t testing.TB, to string) (addr string, silent <-chan struct{}) {
+	ends := make(chan struct{}, 16)
+	addr, stop := serve(t, func(ctx context.Context, l net.Listener) error {
+		var all sync.WaitGroup
+		defer all.Wait()
+		defer context.AfterFunc(ctx, func() { l.Close() })()
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return nil
+			}
+			server, err := net.Dial("tcp", to)
+			if err != nil {
+				conn.Close()
+				return err
+			}
+			context.AfterFunc(ctx, func() { conn.Close(); server.Close() })
+			all.Go(func() {
+				_, _ = io.Copy(server, conn)
+				_ = server.(*net.TCPConn).CloseWrite()
+				ends <- struct{}{}
+			})
+			all.Go(func() {
+				_, _ = io.Copy(conn, server)
+				conn.Close()
+			})
+		}
+	})
+	t.Cleanup(stop)
+	return addr, ends
+}
+
 // A statement of a client that was killed may still write: its binding stays until the backend is gone.
 func TestUnbindWaitsForAKilledClientsStatement(t *testing.T) {
 	w := newWorld(t)
-	p := w.proxy(nil)
+	var silent <-chan struct{}
+	p := w.proxy(func(s *settings) { s.server.Upstream, silent = forwarder(t, s.server.Upstream) })
 	old := p.raw(with(w.ticket("ledger", 41)))
 	old.send(&query{String: "insert into entry select 1, 'old' from pg_sleep(600)"})
 	w.awaitRunning("pg_sleep")
 	old.conn.Close()
-	p.refuse("app", "LG003", with("x")) // some time passes
+	<-silent // the proxy has seen it go
 	if got := w.rows(); got != 1 {
 		t.Fatalf("%d rows of bindings while the statement runs, want 1", got)
 	}
