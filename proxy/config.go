@@ -174,6 +174,10 @@ func (v *validation) httpURL(field, s string) {
 
 func (v *validation) address(field, s string) {
 	_, port, err := net.SplitHostPort(s)
+	if n, notNumber := strconv.Atoi(port); err == nil && notNumber == nil && !isPort(port, 0) {
+		v.add(field, fmt.Sprintf("is %q, but there is no port %d: the last is 65535", s, n))
+		return
+	}
 	v.check(err == nil && isPort(port, 0), field, fmt.Sprintf("is %q, not an address such as 127.0.0.1:7632", s))
 }
 

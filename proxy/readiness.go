@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/lychgate/lychgate/fencestore"
 )
 
@@ -29,6 +31,7 @@ type keyRing interface {
 // checked is a store whose readiness is watched.
 type checked struct {
 	field string                                          // of the configuration
+	role  string                                          // that the store logs in as
 	check func(ctx context.Context, cluster string) error // fencestore.Store's
 	set   func(ready bool)                                // tells the metrics
 }
@@ -108,7 +111,7 @@ func (r *readiness) lookAtStore(ctx context.Context, i int) {
 	s := r.stores[i]
 	err := errClusterUnknown
 	if cluster := r.keys.Cluster(); cluster != "" {
-		err = plainly(s.check(ctx, cluster))
+		err = s.plainly(s.check(ctx, cluster))
 	}
 	s.set(err == nil)
 	r.note(ctx, &r.errs[i], err, "store ready", "store not ready", "listener", s.field)
@@ -158,10 +161,34 @@ func (r *readiness) problems() []string {
 }
 
 // plainly leaves of a refusal what an operator needs: no claim was refused here.
-func plainly(err error) error {
+func (c checked) plainly(err error) error {
 	refusal, ok := errors.AsType[*fencestore.Refusal](err)
 	if !ok {
 		return err
 	}
-	return errors.New(strings.Join(strings.Fields(refusal.Detail+" "+refusal.Hint), " "))
+	if refused, ok := errors.AsType[*pgconn.PgError](err); ok && strings.HasPrefix(refused.Code, classAuthorization) {
+		return fmt.Errorf("the database refuses the log-in of role %q: %s; give its password in %s or a password file, or let pg_hba.conf in",
+			c.role, refused.Message, variable(c.field+".store"))
+	}
+	return errors.New(sentences(refusal.Detail, refusal.Hint))
+}
+
+const classAuthorization = "28" // of SQLSTATE: invalid authorization specification
+
+// variable is the environment variable that sets a key of the configuration.
+func variable(key string) string {
+	return "LYCHGATE_" + strings.ToUpper(strings.NewReplacer("[", "__", "]", "", ".", "__").Replace(key))
+}
+
+// sentences joins what may be complete sentences or parts of one, on one line.
+func sentences(detail, hint string) string {
+	detail, hint = strings.Join(strings.Fields(detail), " "), strings.Join(strings.Fields(hint), " ")
+	switch {
+	case detail == "", hint == "":
+		return detail + hint
+	case strings.HasSuffix(detail, "."):
+		return detail + " " + hint
+	default:
+		return detail + "; " + hint
+	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgconn"
+
 	"github.com/lychgate/lychgate/fencestore"
 )
 
@@ -141,6 +143,29 @@ func wantProblems(t *testing.T, r *readiness, want ...string) {
 	for i := range got {
 		if !strings.Contains(got[i], want[i]) {
 			t.Errorf("got %q, want %q in it", got[i], want[i])
+		}
+	}
+}
+
+func TestReadinessSaysWhatToDo(t *testing.T) {
+	c := checked{field: "postgres[1]", role: "gatekeeper"}
+	login := &fencestore.Refusal{
+		Reason: fencestore.NotReady, Detail: "the database refuses", Hint: "see the DSN",
+		Err: &pgconn.PgError{Code: "28P01", Message: `password authentication failed for user "gatekeeper"`},
+	}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{login, `the database refuses the log-in of role "gatekeeper": password authentication failed for user "gatekeeper"; ` +
+			"give its password in LYCHGATE_POSTGRES__1__STORE or a password file, or let pg_hba.conf in"},
+		{&fencestore.Refusal{Detail: "the database cannot be reached", Hint: "see that it runs"}, "the database cannot be reached; see that it runs"},
+		{&fencestore.Refusal{Detail: "It is pinned."}, "It is pinned."},
+		{&fencestore.Refusal{Hint: "install it"}, "install it"},
+		{errors.New("other"), "other"},
+	} {
+		if got := c.plainly(tt.err).Error(); got != tt.want {
+			t.Errorf("got  %q\nwant %q", got, tt.want)
 		}
 	}
 }

@@ -70,9 +70,9 @@ func New(config Config, deps Deps) (*Server, error) {
 
 func (s *Server) checkedStores() []checked {
 	var out []checked
-	for _, l := range s.listeners {
+	for i, l := range s.listeners {
 		out = append(out, checked{
-			field: l.field, check: l.store.Check,
+			field: l.field, role: s.config.Postgres[i].role(), check: l.store.Check,
 			set: func(ready bool) { s.metrics.StoreReady(l.adapter, l.address, ready) },
 		})
 	}
@@ -126,6 +126,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	close(s.bound)
 	s.logger.Info("proxy started", "admin", s.admin.Addr().String(), "coordinators", s.config.Coordinators)
+	for _, w := range s.config.Warnings() {
+		s.logger.Warn("configuration", "doubt", w)
+	}
 	for _, l := range s.listeners {
 		l.announce()
 	}

@@ -122,7 +122,7 @@ func TestServeTicketSurvivesAcceptErrorsAndIsBounded(t *testing.T) {
 	tired.Store(2)
 	addr, _ := serve(t, func(ctx context.Context, l net.Listener) error {
 		return postgres.ServeTicket(ctx, tiredListener{l, &tired}, postgres.TicketConfig{
-			ProxyAddr: p.addr, Ticket: func() string { return w.ticket("a", 1) }, MaxConnections: 1,
+			Proxies: []string{p.addr}, Ticket: func() string { return w.ticket("a", 1) }, MaxConnections: 1,
 		})
 	})
 	first := dialRaw(t, addr, "app", w.name, nil)

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
@@ -18,32 +19,50 @@ import (
 
 // TicketConfig is a local listener that shows a ticket for clients that know nothing of tickets.
 type TicketConfig struct {
-	ProxyAddr string        // the proxy's PostgreSQL listener: host:port, or /folder/of/the/socket:port
-	Ticket    func() string // the ticket as it is now, asked once a connection; empty: the lease is gone
-	TLS       *tls.Config   // towards the proxy; nil: plaintext
+	Proxies []string      // PostgreSQL listeners of proxies, each host:port or /folder/of/the/socket:port
+	Ticket  func() string // the ticket as it is now, asked once a connection; empty: the lease is gone
+	TLS     *tls.Config   // towards the proxy; nil: plaintext
 
 	MaxConnections int          // local clients: 1,000
 	Logger         *slog.Logger // nil: none
 }
 
-// localStartup bounds a local client's start-up message and the connect to the proxy.
-const localStartup = 30 * time.Second
+const (
+	// localStartup bounds a local client's start-up message.
+	localStartup = 30 * time.Second
+	// proxyConnect bounds the connect to one proxy, so that there is time for another.
+	proxyConnect = 5 * time.Second
+)
 
-// ServeTicket relays every connection of l to the proxy with fence.ticket added to its start-up message, until ctx
+// doorway is a listener at work: its configuration, and the proxy that was reached last. All connections go there
+// until it cannot be reached, which keeps a request to cancel with the session that it is for.
+type doorway struct {
+	TicketConfig
+	use atomic.Int64 // index into Proxies
+}
+
+// ServeTicket relays every connection of l to a proxy with fence.ticket added to its start-up message, until ctx
 // is done: then it closes l and every connection, and returns when all have ended. l belongs on a loopback address:
-// whoever can connect to it uses the ticket. Clients speak plaintext to it. Those over the limit are closed at
+// whoever can connect to it uses the ticket. Clients speak plaintext to it. With several proxies a connection goes to
+// the next one when one cannot be reached; connections that are open do not move. Those over the limit are closed at
 // once. Errors of accepting that pass are waited for; a stop by ctx is no error.
 func ServeTicket(ctx context.Context, l net.Listener, config TicketConfig) error {
 	if config.Ticket == nil {
 		return errors.New("postgres: ticket listener without a ticket")
 	}
-	if _, _, err := ParseUpstream(config.ProxyAddr); err != nil {
-		return fmt.Errorf("postgres: ticket listener: proxy: %w", err)
+	if len(config.Proxies) == 0 {
+		return errors.New("postgres: ticket listener without a proxy")
+	}
+	for _, addr := range config.Proxies {
+		if _, _, err := ParseUpstream(addr); err != nil {
+			return fmt.Errorf("postgres: ticket listener: proxy: %w", err)
+		}
 	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	setDefault(&config.MaxConnections, 1000)
+	door := &doorway{TicketConfig: config}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	defer l.Close()
 	var relays sync.WaitGroup
@@ -56,13 +75,13 @@ func ServeTicket(ctx context.Context, l net.Listener, config TicketConfig) error
 		}
 		relays.Go(func() {
 			defer func() { <-places }()
-			config.relay(ctx, conn)
+			door.relay(ctx, conn)
 		})
 	})
 }
 
 // relay serves one local client.
-func (c TicketConfig) relay(ctx context.Context, client net.Conn) {
+func (c *doorway) relay(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	defer context.AfterFunc(ctx, func() { client.Close() })()
 	_ = client.SetDeadline(time.Now().Add(localStartup)) // a dead connection fails on read
@@ -83,7 +102,7 @@ func (c TicketConfig) relay(ctx context.Context, client net.Conn) {
 }
 
 // introduce reads the client's start-up message and hands it, with the ticket, to the proxy.
-func (c TicketConfig) introduce(ctx context.Context, client net.Conn) (net.Conn, error) {
+func (c *doorway) introduce(ctx context.Context, client net.Conn) (net.Conn, error) {
 	code, body, err := readUnencrypted(client)
 	if err != nil {
 		return nil, err
@@ -129,13 +148,29 @@ func readUnencrypted(client net.Conn) (code uint32, body []byte, err error) {
 	return 0, nil, &wire.FrameError{Reason: "repeated request for encryption"}
 }
 
-// dial connects to the proxy, with TLS where it is asked for: a proxy without it is then an error.
-func (c TicketConfig) dial(ctx context.Context) (net.Conn, error) {
-	network, address, err := ParseUpstream(c.ProxyAddr)
+// dial connects to the proxy in use, or to the next one that can be reached.
+func (c *doorway) dial(ctx context.Context) (net.Conn, error) {
+	first := c.use.Load()
+	var errs []error
+	for i := range c.Proxies {
+		n := (int(first) + i) % len(c.Proxies)
+		conn, err := c.dialOne(ctx, c.Proxies[n])
+		if err == nil {
+			c.use.CompareAndSwap(first, int64(n)) // unless another connection has moved on meanwhile
+			return conn, nil
+		}
+		errs = append(errs, err)
+	}
+	return nil, errors.Join(errs...)
+}
+
+// dialOne connects to a proxy, with TLS where it is asked for: a proxy without it is then an error.
+func (c TicketConfig) dialOne(ctx context.Context, proxy string) (net.Conn, error) {
+	network, address, err := ParseUpstream(proxy)
 	if err != nil {
 		return nil, err
 	}
-	d := net.Dialer{Timeout: localStartup, KeepAliveConfig: keepAlive}
+	d := net.Dialer{Timeout: proxyConnect, KeepAliveConfig: keepAlive}
 	conn, err := d.DialContext(ctx, network, address)
 	if err != nil || c.TLS == nil {
 		return conn, err

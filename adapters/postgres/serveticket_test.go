@@ -16,13 +16,14 @@ import (
 func TestServeTicket(t *testing.T) {
 	w := newWorld(t)
 	config, _ := newCertificate(t)
+	const nobody = "127.0.0.1:1" // the first proxy is down
 	for name, secure := range map[string]*tls.Config{"plain": nil, "TLS": {InsecureSkipVerify: true}} {
 		t.Run(name, func(t *testing.T) {
 			p := w.proxy(func(s *settings) { s.server.TLS = config })
 			var mu sync.Mutex
 			ticket := w.ticket("ledger/"+name, 5)
 			addr, stop := serve(t, func(ctx context.Context, l net.Listener) error {
-				return postgres.ServeTicket(ctx, l, postgres.TicketConfig{ProxyAddr: p.addr, TLS: secure, Ticket: func() string {
+				return postgres.ServeTicket(ctx, l, postgres.TicketConfig{Proxies: []string{nobody, p.addr}, TLS: secure, Ticket: func() string {
 					mu.Lock()
 					defer mu.Unlock()
 					return ticket

@@ -43,17 +43,22 @@ func configCheckCommand() *cobra.Command {
 		Short: "Say whether a configuration is one that a server would start with",
 		Long: `Check a file as a server would read it, environment included. Nothing is opened or contacted.
 An unknown key, a value of the wrong type, and values that contradict each other are errors
-that name the file and the key.`,
+that name the file and the key. What a server would start with, but is probably not meant, is a
+warning.`,
 		Example: `  lychgate config check proxy.yaml
   lychgate config check --kind coordinator n1.yaml`,
-		Args: cobra.ExactArgs(1),
+		Args: named("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			_, found, err := loadKind(args[0], kind)
+			effective, found, err := loadKind(args[0], kind)
 			if err != nil {
 				return err
 			}
+			doubts := warnings(effective)
 			if asJSON {
-				return printJSON(cmd.OutOrStdout(), checkView{args[0], found})
+				return printJSON(cmd.OutOrStdout(), checkView{args[0], found, doubts})
+			}
+			for _, w := range doubts {
+				fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s: %s\n", args[0], w)
 			}
 			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s: ok, a %s configuration\n", args[0], found)
 			return err
@@ -66,8 +71,23 @@ that name the file and the key.`,
 
 // checkView is what --json prints of a good configuration.
 type checkView struct {
-	File string `json:"file"`
-	Kind string `json:"kind"`
+	File     string   `json:"file"`
+	Kind     string   `json:"kind"`
+	Warnings []string `json:"warnings"`
+}
+
+// warnings says what about a good configuration is probably not meant.
+func warnings(effective any) []string {
+	found := []string{}
+	switch c := effective.(type) {
+	case coordinator.Config:
+		if len(c.Members) == 2 {
+			found = append(found, "members: two nodes survive the loss of neither; three survive that of one")
+		}
+	case proxy.Config:
+		found = append(found, c.Warnings()...)
+	}
+	return found
 }
 
 func configShowCommand() *cobra.Command {
@@ -78,7 +98,7 @@ func configShowCommand() *cobra.Command {
 		Short: "Print the effective configuration, defaults and environment included, secrets hidden",
 		Example: `  lychgate config show proxy.yaml
   LYCHGATE_LOG__LEVEL=debug lychgate config show proxy.yaml --json`,
-		Args: cobra.ExactArgs(1),
+		Args: named("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			effective, _, err := loadKind(args[0], kind)
 			if err != nil {
@@ -106,6 +126,7 @@ func configShowCommand() *cobra.Command {
 
 func kindFlag(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "kind", "", "coordinator or proxy; default: what the keys tell")
+	completes(cmd, "kind", kindCoordinator, kindProxy)
 }
 
 // loadKind reads a file as the kind of server that it is for.

@@ -25,6 +25,12 @@ func (f *configFlags) add(cmd *cobra.Command, named map[string]string) {
 	f.named = named
 	for name, key := range named {
 		flags.String(name, "", "sets "+key)
+		switch key {
+		case "log.level":
+			completes(cmd, name, logLevels...)
+		case "log.format":
+			completes(cmd, name, "text", "json")
+		}
 	}
 	_ = cmd.MarkFlagFilename("config", "yaml", "yml") // the flag is there
 }

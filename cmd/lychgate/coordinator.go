@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/config"
@@ -17,7 +19,7 @@ Three nodes on three machines survive the loss of any one of them. One node alon
 for development.`,
 		Example: `  lychgate coordinator --config coordinator.yaml
   lychgate coordinator --config coordinator.yaml --node n2 --dir /var/lib/lychgate/n2`,
-		Args: cobra.NoArgs,
+		Args: named(),
 	}
 	from.add(cmd, map[string]string{"node": "node", "dir": "dir", "log-level": "log.level", "log-format": "log.format"})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -29,10 +31,12 @@ for development.`,
 		if err != nil {
 			return err
 		}
-		node, err := coordinator.New(c, coordinator.Deps{Logger: newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)})
+		logger := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
+		node, err := coordinator.New(c, coordinator.Deps{Logger: logger})
 		if err != nil {
 			return err
 		}
+		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
 		return node.Run(cmd.Context())
 	}
 	return cmd

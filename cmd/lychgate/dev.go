@@ -30,7 +30,7 @@ lychgate_proxy and app and the database app are made in it.`,
 		Example: `  lychgate dev
   lychgate dev --dir ./data              # the data is there again next time
   lychgate dev --port-base 0 --json      # free ports, for scripts`,
-		Args: cobra.NoArgs,
+		Args: named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			var level slog.LevelVar
 			if err := setLevel(&level, logLevel); err != nil {
@@ -56,6 +56,7 @@ lychgate_proxy and app and the database app are made in it.`,
 	flags.IntVar(&c.Ports.Proxy, "proxy-port", 0, "`port` of the proxy for PostgreSQL clients (default: base + 32)")
 	flags.IntVar(&c.PostgresPort, "postgres-port", 0, "`port` of the throw-away PostgreSQL (default: a free one)")
 	flags.StringVar(&logLevel, "log-level", "warn", "debug, info, warn or error; the log goes to stderr")
+	completes(cmd, "log-level", logLevels...)
 	flags.BoolVar(&asJSON, "json", false, "print one line of JSON with the endpoints once everything is ready")
 	return cmd
 }

@@ -30,7 +30,7 @@ func keysListCommand() *cobra.Command {
 JSON Web Key Set (RFC 7517), as every coordinator serves it at /.well-known/jwks.json.`,
 		Example: `  lychgate keys list
   lychgate keys list --jwks > jwks.json`,
-		Args: cobra.NoArgs,
+		Args: named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			answer, err := to.keys(cmd.Context())
 			if err != nil {

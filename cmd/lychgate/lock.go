@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -43,8 +46,14 @@ Exit codes:
 // short enough for somebody who mistyped the address.
 const patience = 5 * time.Second
 
+// cancelTimeout bounds how long a call that was given up is taken back at the coordinators, which come before the exit.
+const cancelTimeout = time.Second
+
 // target is where the coordinators are.
-type target struct{ addrs []string }
+type target struct {
+	addrs     []string
+	waitGiven bool // the caller said how long to wait for the lock
+}
 
 // add gives a command, and those below it, the flag --address.
 func (t *target) add(cmd *cobra.Command) {
@@ -54,18 +63,58 @@ func (t *target) add(cmd *cobra.Command) {
 	}
 	cmd.PersistentFlags().StringSliceVar(&t.addrs, "address", addrs,
 		"gRPC `address`es of coordinators; default from LYCHGATE_ADDR")
+	completes(cmd, "address")
+}
+
+// check refuses what can be no address.
+func (t *target) check() error {
+	for _, addr := range t.addrs {
+		if err := checkAddress(addr); err != nil {
+			return usageError("--address (or LYCHGATE_ADDR): %w", err)
+		}
+	}
+	return nil
+}
+
+func checkAddress(addr string) error {
+	if strings.Contains(addr, "://") {
+		return fmt.Errorf("%q is a URL; want host:port of the gRPC port, such as %s", addr, client.DefaultAddr)
+	}
+	_, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return fmt.Errorf("%q is not host:port, such as %s", addr, client.DefaultAddr)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("%q: the port is not a number from 1 to 65535", addr)
+	}
+	return nil
+}
+
+// dial makes a client that gives up soon enough for a person.
+func (t *target) dial(cfg client.Config) (*client.Client, error) {
+	if err := t.check(); err != nil {
+		return nil, err
+	}
+	cfg.Addrs, cfg.Patience, cfg.CancelTimeout = t.addrs, patience, cancelTimeout
+	c, err := client.Dial(cfg)
+	if err != nil {
+		return nil, usageError("%w", err)
+	}
+	return c, nil
 }
 
 // with calls fn with a client and closes it.
 func (t *target) with(ctx context.Context, cfg client.Config, fn func(context.Context, *client.Client) error) error {
-	cfg.Addrs, cfg.Patience = t.addrs, patience
-	c, err := client.Dial(cfg)
+	c, err := t.dial(cfg)
 	if err != nil {
-		return usageError("%w", err)
+		return err
 	}
 	err = fn(ctx, c)
 	if closing := c.Close(); err == nil {
 		err = closing
 	}
-	return explain(err, t.addrs)
+	if err != nil && ctx.Err() != nil {
+		return interrupted(ctx, err)
+	}
+	return explain(err, t)
 }

@@ -28,7 +28,7 @@ Repeating the command with the same --client-id and --request-id is safe: it rep
 lock that the first one took, while it is held.`,
 		Example: `  lychgate lock acquire ledger/eu --ttl 1m --wait 10s
   PGOPTIONS="-c fence.ticket=$(lychgate lock acquire ledger/eu --print ticket)" psql`,
-		Args: cobra.ExactArgs(1),
+		Args: named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if requestID != "" && clientID == "" {
 				return usageError("--request-id needs --client-id, which it belongs to")
@@ -37,6 +37,7 @@ lock that the first one took, while it is held.`,
 			if err != nil {
 				return err
 			}
+			to.waitGiven = cmd.Flags().Changed("wait")
 			opts := []client.Option{client.Wait(wait)}
 			if requestID != "" {
 				opts = append(opts, client.RequestID(requestID))
@@ -56,6 +57,7 @@ lock that the first one took, while it is held.`,
 	}
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().StringVar(&only, "print", "", "print only the `field`: lease, token or ticket")
+	completes(cmd, "print", "lease", "token", "ticket")
 	cmd.MarkFlagsMutuallyExclusive("json", "print")
 	flags := cmd.Flags()
 	flags.StringVar(&clientID, "client-id", "", "`name` to hold the lock under (default: one made for this call)")

@@ -4,20 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
+	"syscall"
 	"time"
+
+	"google.golang.org/grpc/codes"
 
 	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 // explain adds to an error of the client what a person can do about it, and the exit code for a script.
-func explain(err error, addrs []string) error {
+func explain(err error, t *target) error {
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok {
 		return err
 	}
-	if hint := hintFor(e, addrs); hint != "" {
+	e.Message = inFlags(e)
+	if hint := hintFor(e, t); hint != "" {
 		err = fmt.Errorf("%w; %s", err, hint)
 	}
 	switch code := exitCodeFor(e); code {
@@ -28,19 +33,46 @@ func explain(err error, addrs []string) error {
 	}
 }
 
-func hintFor(e *client.Error, addrs []string) string {
+// milliseconds is how the coordinator writes a bound.
+var milliseconds = regexp.MustCompile(`\b\d+ ms\b`)
+
+// inFlags says a refusal in the words of the command line.
+func inFlags(e *client.Error) string {
+	switch {
+	case errors.Is(e, client.ErrHeld) && e.Holder.GetFencingToken() != 0:
+		return fmt.Sprintf("held by %s with token %d for another %s at most",
+			e.Holder.GetClientId(), e.Holder.GetFencingToken(), millis(e.Holder.GetRemaining()))
+	case e.Field == "ttl", e.Field == "wait_timeout":
+		s := milliseconds.ReplaceAllStringFunc(e.Message, func(ms string) string {
+			d, err := time.ParseDuration(strings.ReplaceAll(ms, " ", ""))
+			if err != nil {
+				return ms
+			}
+			return d.String()
+		})
+		return strings.NewReplacer("wait_timeout", "--wait", "ttl", "--ttl").Replace(s)
+	}
+	return e.Message
+}
+
+func hintFor(e *client.Error, t *target) string {
 	switch {
 	case errors.Is(e, client.ErrWaitTimeout):
 		return "see who has it: lychgate lock get " + e.Resource
-	case e.Holder != nil && errors.Is(e, client.ErrHeld):
-		return fmt.Sprintf("held by %s with token %d for another %v at most; wait with --wait",
-			e.Holder.GetClientId(), e.Holder.GetFencingToken(),
-			time.Duration(e.Holder.GetRemaining())*time.Millisecond)
+	case errors.Is(e, client.ErrHeld):
+		if t.waitGiven {
+			return ""
+		}
+		return "wait for it with --wait"
+	case e.Field == "ttl", e.Field == "wait_timeout":
+		return "" // the message says the bound, and the coordinator's hint its own units
 	case e.Hint != "":
 		return e.Hint
+	case errors.Is(e, client.ErrNotCoordinator):
+		return "set --address or LYCHGATE_ADDR to the gRPC port"
 	case errors.Is(e, client.ErrUnreachable):
 		return fmt.Sprintf("is a coordinator running at %s? set --address or LYCHGATE_ADDR",
-			strings.Join(addrs, " or "))
+			strings.Join(t.addrs, " or "))
 	case errors.Is(e, client.ErrNoLeader):
 		return "nothing is lost; the cluster has no quorum, or elects a leader: try again"
 	case errors.Is(e, client.ErrLeaseEnded):
@@ -51,10 +83,23 @@ func hintFor(e *client.Error, addrs []string) string {
 	return ""
 }
 
+// interrupted is the error of a command that a signal has ended before its time. ctx ended with the signal.
+func interrupted(ctx context.Context, err error) error {
+	code := exitSignalled + int(syscall.SIGINT)
+	if cause := context.Cause(ctx); strings.HasPrefix(cause.Error(), syscall.SIGTERM.String()) { // as os/signal says it
+		code = exitSignalled + int(syscall.SIGTERM)
+	}
+	text := "interrupted"
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Op == "acquire" && e.Code == codes.Canceled {
+		text = "interrupted; the place in the queue was given up"
+	}
+	return &exitError{Code: code, Err: errors.New(text)}
+}
+
 // exitCodeFor tells a lock that somebody else has from a mistake in the call.
 func exitCodeFor(e *client.Error) int {
 	switch {
-	case errors.Is(e, client.ErrInvalid), errors.Is(e, client.ErrTTLOutOfRange), errors.Is(e, client.ErrWaitTooLong):
+	case errors.Is(e, client.ErrNotCoordinator), errors.Is(e, client.ErrInvalid), errors.Is(e, client.ErrTTLOutOfRange), errors.Is(e, client.ErrWaitTooLong):
 		return exitUsage
 	case errors.Is(e, client.ErrLeaseEnded), errors.Is(e, client.ErrNotOwner):
 		return exitLeaseEnded

@@ -43,7 +43,7 @@ func lockRenewCommand(to *target) *cobra.Command {
 not brought back: exit code 3.`,
 		Example: `  lychgate lock renew ledger/eu --lease 00b1f0c4… --ttl 1m
   LYCHGATE_LEASE=00b1f0c4… lychgate lock renew ledger/eu`,
-		Args: cobra.ExactArgs(1),
+		Args: named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := which.id()
 			if err != nil {
@@ -80,7 +80,7 @@ func lockReleaseCommand(to *target) *cobra.Command {
 ended already gives exit code 3.`,
 		Example: `  LYCHGATE_LEASE=$(lychgate lock acquire ledger/eu --print lease)
   export LYCHGATE_LEASE; ./work; lychgate lock release ledger/eu`,
-		Args: cobra.ExactArgs(1),
+		Args: named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			id, err := which.id()
 			if err != nil {

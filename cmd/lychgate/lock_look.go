@@ -27,7 +27,7 @@ func lockGetCommand(to *target) *cobra.Command {
 none. Lease ids are not shown.`,
 		Example: `  lychgate lock get ledger/eu
   lychgate lock get ledger/eu --json`,
-		Args: cobra.ExactArgs(1),
+		Args: named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
 				resp, err := c.Get(ctx, args[0])
@@ -53,7 +53,7 @@ func lockListCommand(to *target) *cobra.Command {
 --limit asks for one page.`,
 		Example: `  lychgate lock list --prefix ledger/
   lychgate lock list --limit 100 --after ledger/eu --json`,
-		Args: cobra.NoArgs,
+		Args: named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if limit < 0 || limit > pageSize {
 				return usageError("--limit %d is not within 0 and %d", limit, pageSize)
@@ -109,7 +109,7 @@ The old holder's ticket is refused from the first contact of a newer one with th
 shut it out now, make that contact: "lychgate run RESOURCE -- true" takes the lock and is
 the newer holder.`,
 		Example: "  lychgate lock break ledger/eu",
-		Args:    cobra.ExactArgs(1),
+		Args:    named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.with(cmd.Context(), client.Config{}, func(ctx context.Context, c *client.Client) error {
 				resp, err := c.Break(ctx, args[0])

@@ -62,7 +62,15 @@ func breakText(resource string) func(io.Writer, *lockpb.BreakResponse) error {
 		for _, h := range r.GetEnded() {
 			pairs = append(pairs, "ended", holderText(h))
 		}
-		return printPairs(w, pairs...)
+		if err := printPairs(w, pairs...); err != nil {
+			return err
+		}
+		text := "the old holder can still write until a newer ticket reaches the store: lychgate run %s -- true\n"
+		if len(r.GetEnded()) == 0 {
+			text = "nobody held %s; a token was issued all the same\n"
+		}
+		_, err := fmt.Fprintf(w, text, resource)
+		return err
 	}
 }
 

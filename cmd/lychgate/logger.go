@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// logLevels are what --log-level takes.
+var logLevels = []string{"debug", "info", "warn", "error"}
+
 // newLogger writes to w at a level and in a format that the configuration's Validate has let through.
 func newLogger(w io.Writer, level, format string) *slog.Logger {
 	var l slog.LevelVar

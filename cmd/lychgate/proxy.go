@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/config"
@@ -21,7 +23,7 @@ they are back.`,
 		Example: `  lychgate proxy --config proxy.yaml
   lychgate proxy --config proxy.yaml --set postgres[0].policy=read-only
   LYCHGATE_POSTGRES__0__STORE='postgres://lychgate_proxy:…@db/app' lychgate proxy -c proxy.yaml`,
-		Args: cobra.NoArgs,
+		Args: named(),
 	}
 	from.add(cmd, map[string]string{"node": "node", "admin": "admin", "log-level": "log.level", "log-format": "log.format"})
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -33,10 +35,12 @@ they are back.`,
 		if err != nil {
 			return err
 		}
-		server, err := proxy.New(c, proxy.Deps{Logger: newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)})
+		logger := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
+		server, err := proxy.New(c, proxy.Deps{Logger: logger})
 		if err != nil {
 			return err
 		}
+		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
 		return server.Run(cmd.Context())
 	}
 	return cmd

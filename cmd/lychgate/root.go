@@ -91,9 +91,11 @@ a token, nothing that carries a lower one can change that resource again.`,
   lychgate run ledger/eu -- psql -c 'UPDATE …'  # run a command under a lock`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.NoArgs,
+		Version:       currentBuild().String(),
+		Args:          subcommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
+	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddGroup(
 		&cobra.Group{ID: groupServe, Title: "Servers:"},
 		&cobra.Group{ID: groupUse, Title: "Locks:"},
@@ -101,7 +103,7 @@ a token, nothing that carries a lower one can change that resource again.`,
 	)
 	addGrouped(root, groupServe, devCommand(), coordinatorCommand(), proxyCommand())
 	addGrouped(root, groupUse, lockCommand(), runCommand())
-	addGrouped(root, groupManage, sqlCommand(), keysCommand(), configCommand(), versionCommand())
+	addGrouped(root, groupManage, sqlCommand(), clusterCommand(), keysCommand(), configCommand(), versionCommand())
 	started = new(bool)
 	markStart(root, started)
 	return root, started
@@ -124,8 +126,9 @@ func addGrouped(root *cobra.Command, group string, commands ...*cobra.Command) {
 // markStart wraps every command of the tree to note that cobra's own checks are behind it. A command that
 // only holds others answers a bare call with its help and a wrong word with an error.
 func markStart(c *cobra.Command, started *bool) {
+	completeArguments(c)
 	if c.RunE == nil && c.Run == nil && c.HasSubCommands() {
-		c.Args = cobra.NoArgs
+		c.Args = subcommand
 		c.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
 	}
 	if run := c.RunE; run != nil {

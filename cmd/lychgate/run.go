@@ -8,11 +8,13 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/coordinator/client"
 )
 
@@ -29,7 +31,7 @@ type runFlags struct {
 	clientID string
 	ttl      time.Duration
 	wait     time.Duration
-	proxy    string // "none": no listener
+	proxy    []string // only "none": no listener
 	database string
 	user     string
 	resource string
@@ -56,22 +58,33 @@ fenced. Whoever can connect to the listener uses the ticket. It ends with "lychg
 
 COMMAND runs in a process group of its own, to which signals are passed on. If the lock is
 about to be lost because no coordinator answers, the group gets SIGTERM; it gets SIGKILL
-before the lock could be granted to anybody else, and at once when the lock was broken.
+before the lock could run out and be granted to anybody else. That somebody has broken the
+lock shows at its next renewal, after a third of the TTL at most: then the group is killed.
 What COMMAND leaves behind in the group is killed before the lock is given back. Processes
-that leave the group are not, but the listener is gone for them too.
+that leave the group are not, but the listener is gone for them too. When "lychgate run"
+itself is killed with SIGKILL, only COMMAND dies with it, and that only on Linux; its
+children go on without the listener.
 
 Exit codes: that of COMMAND; 128 plus the signal's number if a signal ended it;
   75   the lock was not obtained
   126  COMMAND cannot be executed     127  COMMAND was not found
-  1, 2 failed before COMMAND started, called wrongly`,
+  1, 2 failed before COMMAND started, called wrongly
+  130  interrupted (143: terminated) while it waited for the lock`,
 		Example: `  lychgate run ledger/eu -- psql -d app -c 'UPDATE account SET …'
   lychgate run nightly/report --wait 0 --proxy none -- ./report.sh`,
-		Args: cobra.MinimumNArgs(2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if dash := cmd.ArgsLenAtDash(); dash != 1 {
-				return usageError("want one resource, then --, then the command")
+		Args: runArgs,
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 0 { // the resource
+				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
+			return nil, cobra.ShellCompDirectiveDefault
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			f.resource, f.command = args[0], args[1:]
+			f.to.waitGiven = cmd.Flags().Changed("wait")
+			if err := f.check(); err != nil {
+				return err
+			}
 			f.options = f.acquireOptions(cmd.Flags().Changed("ttl"), cmd.Flags().Changed("wait"))
 			return f.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -80,17 +93,55 @@ Exit codes: that of COMMAND; 128 plus the signal's number if a signal ended it;
 	return cmd
 }
 
+// runArgs wants one resource, then --, then the command.
+func runArgs(cmd *cobra.Command, args []string) error {
+	const form = "lychgate run RESOURCE -- COMMAND"
+	dash := cmd.ArgsLenAtDash()
+	switch {
+	case len(args) == 0, dash == 0:
+		return errors.New("RESOURCE is missing: " + form)
+	case len(args) == 1:
+		return errors.New("COMMAND is missing: " + form)
+	case dash != 1:
+		return errors.New("want one resource, then --, then the command: " + form)
+	}
+	return nil
+}
+
+// check refuses what cannot work before a lock is taken for it.
+func (f *runFlags) check() error {
+	if os.Getenv("FENCE_RESOURCE") == f.resource {
+		return usageError("this is a command of \"lychgate run %[1]s\", which holds %[1]s: it would wait for itself for ever; "+
+			"unset FENCE_RESOURCE if that is not so", f.resource)
+	}
+	for _, addr := range f.proxies() {
+		if _, _, err := postgres.ParseUpstream(addr); err != nil {
+			return usageError("--proxy (or LYCHGATE_PROXY): %w", err)
+		}
+	}
+	return nil
+}
+
+// proxies are the addresses of --proxy; none without a listener.
+func (f *runFlags) proxies() []string {
+	if len(f.proxy) == 1 && f.proxy[0] == "none" {
+		return nil
+	}
+	return f.proxy
+}
+
 func (f *runFlags) add(cmd *cobra.Command) {
-	proxy := "127.0.0.1:7632"
+	proxy := []string{"127.0.0.1:7632"}
 	if env := os.Getenv("LYCHGATE_PROXY"); env != "" {
-		proxy = env
+		proxy = strings.Split(env, ",")
 	}
 	f.to.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.clientID, "client-id", "", "`name` to hold the lock under (default: one made for this call)")
 	flags.DurationVar(&f.ttl, "ttl", 0, "`duration` of the lease (default: the cluster's)")
 	flags.DurationVar(&f.wait, "wait", 0, "`duration` to wait for the lock, 0 for not at all (default: for ever)")
-	flags.StringVar(&f.proxy, "proxy", proxy, "PostgreSQL `address` of the proxy, or none for no listener; default from LYCHGATE_PROXY")
+	flags.StringSliceVar(&f.proxy, "proxy", proxy,
+		"PostgreSQL `address`es of proxies, each new connection goes to one that is up; or none for no listener; default from LYCHGATE_PROXY")
 	flags.StringVar(&f.database, "database", "", "`name` of the database (default: PGDATABASE, then the user's name)")
 	flags.StringVar(&f.user, "user", "", "`name` of the database user (default: PGUSER, then the system's user)")
 }
@@ -117,9 +168,9 @@ func (f *runFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
 	defer signal.Stop(signals)
 
-	c, err := client.Dial(client.Config{Addrs: f.to.addrs, ClientID: f.clientID, Patience: patience})
+	c, err := f.to.dial(client.Config{ClientID: f.clientID})
 	if err != nil {
-		return usageError("%w", err)
+		return err
 	}
 	defer func() { _ = c.Close() }() // a connection that does not close well ends with the process
 	say := func(format string, args ...any) { fmt.Fprintf(stderr, "lychgate run: "+format+"\n", args...) }
@@ -128,9 +179,9 @@ func (f *runFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 	l, err := c.Acquire(ctx, f.resource, f.options...)
 	if err != nil {
 		if ctx.Err() != nil {
-			return &exitError{Code: signalledCode(signals), Err: explain(err, f.to.addrs)}
+			return interrupted(ctx, err)
 		}
-		return explain(err, f.to.addrs)
+		return explain(err, &f.to)
 	}
 	patient.Stop()
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH)
@@ -143,8 +194,8 @@ func (f *runFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.W
 			return startChild(&exec.Cmd{Path: path, Args: f.command, Env: env, Stdin: stdin, Stdout: stdout, Stderr: stderr})
 		},
 	}
-	if f.proxy != "none" {
-		s.door = &door{proxy: f.proxy, user: f.user, database: f.database, lease: l}
+	if proxies := f.proxies(); len(proxies) > 0 {
+		s.door = &door{proxies: proxies, user: f.user, database: f.database, lease: l}
 	}
 	code, err := s.run(ctx)
 	if err == nil && code == exitOK {
@@ -163,16 +214,4 @@ func findProgram(name string) (string, error) {
 		return "", &exitError{Code: exitNotFound, Err: fmt.Errorf("run: %w", err)}
 	}
 	return "", &exitError{Code: exitNotExecutable, Err: fmt.Errorf("run: %w", err)}
-}
-
-// signalledCode is the exit code for a wait that a signal ended.
-func signalledCode(signals <-chan os.Signal) int {
-	select {
-	case s := <-signals:
-		if n, ok := s.(syscall.Signal); ok {
-			return exitSignalled + int(n)
-		}
-	default:
-	}
-	return exitNotObtained
 }

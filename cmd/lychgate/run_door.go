@@ -20,9 +20,9 @@ import (
 
 // door is the loopback listener through which a command reaches the proxy under its lease.
 type door struct {
-	proxy    string // host:port
-	user     string // "": from the environment
-	database string // "": from the environment
+	proxies  []string // host:port; the first that can be reached is used
+	user     string   // "": from the environment
+	database string   // "": from the environment
 	lease    held
 
 	listener net.Listener
@@ -44,7 +44,7 @@ func (d *door) open(ctx context.Context) error {
 	d.listener, d.stop = l, stop
 	d.served.Go(func() {
 		// It ends with its context; an earlier end shows as refused connections in the command.
-		_ = postgres.ServeTicket(serving, l, postgres.TicketConfig{ProxyAddr: d.proxy, Ticket: d.lease.Ticket})
+		_ = postgres.ServeTicket(serving, l, postgres.TicketConfig{Proxies: d.proxies, Ticket: d.lease.Ticket})
 	})
 	if err := d.knock(ctx); err != nil {
 		d.close()
@@ -73,12 +73,15 @@ func (d *door) knock(ctx context.Context) error {
 	}
 	refusal, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
-		return fmt.Errorf("run: proxy %s: %w", d.proxy, err)
+		return fmt.Errorf("run: proxy %s: %w", strings.Join(d.proxies, " or "), err)
 	}
 	if strings.HasPrefix(refusal.Code, classAuthorization) {
 		return nil
 	}
-	err = fmt.Errorf("run: proxy %s: %s (%s)", d.proxy, refusal.Message, refusal.Code)
+	err = fmt.Errorf("run: proxy %s: %s", strings.Join(d.proxies, " or "), refusal.Message)
+	if code := "(" + refusal.Code + ")"; !strings.Contains(refusal.Message, code) { // ours say it themselves
+		err = fmt.Errorf("%w %s", err, code)
+	}
 	for _, more := range []string{refusal.Detail, refusal.Hint, hintForCode(refusal.Code)} {
 		if more != "" {
 			err = fmt.Errorf("%w; %s", err, more)

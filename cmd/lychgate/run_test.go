@@ -163,6 +163,7 @@ func TestRunKeepsTheExitCode(t *testing.T) {
 		{126, []string{"--proxy", "none", "--", "/dev/null"}},
 		{2, []string{"--proxy", "none", "--ttl", "0s", "--", "true"}},
 		{2, []string{"more", "--", "true"}},
+		{2, []string{"--proxy", "127.0.0.1:1,b", "--", "true"}},
 		{1, []string{"--proxy", "127.0.0.1:1", "--", "true"}},
 	} {
 		if got := startRun(t, addr, tt.args...).code(); got != tt.want {
@@ -196,6 +197,7 @@ func TestRunWithoutTheLock(t *testing.T) {
 	waiting := startRun(t, addr, "--proxy", "none", "--", "echo", "ran")
 	eventually(t, "the second run waits", func() bool { return s.Waiting("ledger/eu") == 1 })
 	waiting.signal(syscall.SIGINT)
+	waiting.line("interrupted; the place in the queue was given up")
 	if code := waiting.code(); code != exitSignalled+int(syscall.SIGINT) {
 		t.Errorf("interrupted: got %d, want 130", code)
 	}

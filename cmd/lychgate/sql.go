@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -47,7 +48,11 @@ func (t *sqlTarget) with(ctx context.Context, fn func(context.Context, *pgx.Conn
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		return fmt.Errorf("connect to the database: %w", err)
+		err = fmt.Errorf("connect to the database: %w", err)
+		if t.dsn == "" && os.Getenv("PGHOST") == "" && os.Getenv("PGSERVICE") == "" {
+			err = fmt.Errorf("%w; give --dsn, or set PGHOST and the other variables of libpq", err)
+		}
+		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was done is committed
 	return fn(ctx, conn)

@@ -23,7 +23,7 @@ restored database may have lost floors, and another cluster's tokens start anew.
 session is ended first. Without CLUSTER the first one whose ticket comes is taken.`,
 		Example: `  lychgate sql adopt --dsn postgres://postgres@db/app
   lychgate sql adopt lg-k4mkb2c4wmuydzjt`,
-		Args: cobra.MaximumNArgs(1),
+		Args: named("[CLUSTER]"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cluster := ""
 			if len(args) == 1 {

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
+	"net/url"
 	"strconv"
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 
 	fencesql "github.com/lychgate/lychgate/sql"
@@ -24,14 +27,17 @@ proxy's role in. The proxy's role is made without a password: set one, or let pg
 say how it may log in.`,
 		Example: `  lychgate sql install --dsn postgres://postgres@db/app
   PGHOST=db PGUSER=postgres PGDATABASE=app lychgate sql install --proxy-role gatekeeper`,
-		Args: cobra.NoArgs,
+		Args: named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return db.with(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 				state, err := fencesql.Install(ctx, conn, options)
 				if err != nil {
 					return err
 				}
-				return printState(cmd.OutOrStdout(), state, asJSON)
+				if err := printState(cmd.OutOrStdout(), state, asJSON); err != nil || asJSON {
+					return err
+				}
+				return printNext(cmd.OutOrStdout(), conn.Config(), options.ProxyRole)
 			})
 		},
 	}
@@ -47,14 +53,18 @@ func sqlStatusCommand(db *sqlTarget) *cobra.Command {
 		Use:     "status",
 		Short:   "Tell what is installed, what is protected, and what is wrong",
 		Example: "  lychgate sql status --dsn postgres://postgres@db/app --json",
-		Args:    cobra.NoArgs,
+		Args:    named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return db.with(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 				state, err := fencesql.Status(ctx, conn)
 				if err != nil {
 					return err
 				}
-				return printState(cmd.OutOrStdout(), state, asJSON)
+				if err := printState(cmd.OutOrStdout(), state, asJSON); err != nil || asJSON || state.Installed {
+					return err
+				}
+				_, err = fmt.Fprintln(cmd.OutOrStdout(), "install it: lychgate sql install")
+				return err
 			})
 		},
 	}
@@ -71,7 +81,7 @@ func sqlUninstallCommand(db *sqlTarget) *cobra.Command {
 and while there are floors unless --forget-floors is given: without its floors the database
 would accept tickets again that it refuses now.`,
 		Example: "  lychgate sql uninstall --forget-floors",
-		Args:    cobra.NoArgs,
+		Args:    named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return db.with(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 				if err := mayForget(ctx, conn, forget); err != nil {
@@ -91,6 +101,23 @@ would accept tickets again that it refuses now.`,
 	jsonFlag(cmd, &asJSON)
 	cmd.Flags().BoolVar(&forget, "forget-floors", false, "remove the floors too: stale tickets would be accepted again")
 	return cmd
+}
+
+// printNext says what is left to do after the installation.
+func printNext(w io.Writer, db *pgx.ConnConfig, role string) error {
+	store := url.URL{Scheme: "postgres", User: url.User(role), Path: "/" + db.Database}
+	if network, _ := pgconn.NetworkAddress(db.Host, db.Port); network == "unix" {
+		store.RawQuery = url.Values{"host": {db.Host}, "port": {strconv.Itoa(int(db.Port))}}.Encode()
+	} else {
+		store.Host = net.JoinHostPort(db.Host, strconv.Itoa(int(db.Port)))
+	}
+	_, err := fmt.Fprintf(w, `
+next:
+  let the role log in:  \password %s in psql, or a line for it in pg_hba.conf
+  guard your tables:    lychgate sql protect TABLE EXPRESSION
+  the proxy's "store":  %s
+`, role, &store)
+	return err
 }
 
 func mayForget(ctx context.Context, conn *pgx.Conn, forget bool) error {

@@ -26,7 +26,7 @@ moves to another partition.
 Protecting a protected table replaces its expression and takes in new partitions.`,
 		Example: `  lychgate sql protect ledger "'ledger/' || region"
   lychgate sql protect public.account "'account/' || id"`,
-		Args: cobra.ExactArgs(2),
+		Args: named("TABLE", "EXPRESSION"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return db.with(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 				n, err := fencesql.Protect(ctx, conn, args[0], args[1])
@@ -51,7 +51,7 @@ func sqlUnprotectCommand(db *sqlTarget) *cobra.Command {
 		Use:     "unprotect TABLE",
 		Short:   "Take the guard off a table and its partitions",
 		Example: "  lychgate sql unprotect ledger",
-		Args:    cobra.ExactArgs(1),
+		Args:    named("TABLE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return db.with(cmd.Context(), func(ctx context.Context, conn *pgx.Conn) error {
 				n, err := fencesql.Unprotect(ctx, conn, args[0])

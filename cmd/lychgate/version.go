@@ -40,19 +40,21 @@ func currentBuild() build {
 	return b
 }
 
+func (b build) String() string { return fmt.Sprintf("lychgate %s %s %s", b.Version, b.Go, b.Platform) }
+
 func versionCommand() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version of this binary",
 		Example: "  lychgate version --json",
-		Args:    cobra.NoArgs,
+		Args:    named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			b := currentBuild()
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), b)
 			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "lychgate %s %s %s\n", b.Version, b.Go, b.Platform)
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), b)
 			return err
 		},
 	}
