@@ -88,7 +88,7 @@ func readEndpoints(r io.Reader) (map[string]string, error) {
 	if err := json.NewDecoder(r).Decode(&e); err != nil {
 		return nil, err
 	}
-	vars := map[string]string{"DEV_ADMIN": e.Admin, "DEV_HTTP": e.HTTP[0], "DEV_DIRECT": e.Direct}
+	vars := map[string]string{"HTTP_PORT": strings.TrimPrefix(e.HTTP[0], "http://"), "DEV_ADMIN": e.Admin, "DEV_HTTP": e.HTTP[0], "DEV_DIRECT": e.Direct}
 	for _, v := range e.Environment() {
 		vars[v[0]] = v[1]
 	}
