@@ -28,13 +28,8 @@ func address(t *testing.T) net.Listener {
 	return l
 }
 
-// dead is an address that nobody listens at.
-func dead(t *testing.T) string {
-	t.Helper()
-	l := address(t)
-	defer l.Close()
-	return l.Addr().String()
-}
+// Nobody listens at these.
+const dead1, dead2 = "127.0.0.1:1", "127.0.0.1:2"
 
 func dialReal(t *testing.T, patience time.Duration, addrs ...string) *client.Client {
 	t.Helper()
@@ -56,7 +51,7 @@ func TestAnAnswerCountsMoreThanSilence(t *testing.T) {
 	if err := s.Serve(up); err != nil {
 		t.Fatal(err)
 	}
-	c := dialReal(t, 700*time.Millisecond, dead(t), up.Addr().String(), dead(t))
+	c := dialReal(t, 700*time.Millisecond, dead1, up.Addr().String(), dead2)
 	start := time.Now()
 	_, err := c.TryAcquire(t.Context(), resource)
 	e, ok := errors.AsType[*client.Error](err)
@@ -75,7 +70,7 @@ func TestAnAnswerCountsMoreThanSilence(t *testing.T) {
 }
 
 func TestNobodyListening(t *testing.T) {
-	c := dialReal(t, 200*time.Millisecond, dead(t), dead(t))
+	c := dialReal(t, 200*time.Millisecond, dead1, dead2)
 	_, err := c.TryAcquire(t.Context(), resource)
 	e, ok := errors.AsType[*client.Error](err)
 	if !ok || !errors.Is(err, client.ErrUnreachable) || e.Applied != lockpb.Applied_NO {
