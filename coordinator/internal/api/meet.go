@@ -51,7 +51,7 @@ func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (gro
 	if err != nil {
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	answer, err := lockpb.NewClusterClient(conn).Meet(ctx, &lockpb.MeetRequest{Node: q.From, Blank: q.Blank})
 	if err != nil {
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)

@@ -220,7 +220,7 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 	pause, say := firstPause, g.instant()+sayAfter
 	warned := false
 	for {
-		g.askAll(ctx, isBlank)
+		failed := g.askAll(ctx, isBlank)
 		seen := g.sightings.now()
 		begin, proof := decide(isBlank, seen)
 		if begin != undecided || ctx.Err() != nil {
@@ -233,7 +233,7 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 		}
 		if g.instant() >= say {
 			say = g.instant() + sayEvery
-			g.config.Logger.Info("not taking part yet", "reason", g.pendingReason())
+			g.config.Logger.Info("not taking part yet", "reason", g.pendingReason(), "error", failed)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -247,25 +247,27 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 	}
 }
 
-// askAll asks the other members at once, and returns when all have answered or had their time.
-func (g *Group) askAll(ctx context.Context, isBlank bool) {
+// askAll asks the other members at once, and returns when all have answered or had their time, with why some did not.
+func (g *Group) askAll(ctx context.Context, isBlank bool) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
-	for _, m := range g.config.Members {
+	failed := make([]error, len(g.config.Members))
+	for i, m := range g.config.Members {
 		if m.ID == g.config.Node {
 			continue
 		}
 		asking.Go(func() {
 			answer, err := g.config.Peers.Ask(ctx, m.ID, Question{From: g.config.Node, Blank: isBlank})
 			if err != nil {
-				g.config.Logger.Debug("a member does not answer", "member", m.ID, "error", err)
+				failed[i] = err
 				return
 			}
 			g.sightings.answered(m.ID, answer)
 		})
 	}
 	asking.Wait()
+	return errors.Join(failed...)
 }
 
 const catchingUp = "catching up: this node's folder was empty"

@@ -14,7 +14,7 @@ import (
 type origin struct {
 	stores    *Stores
 	owner     owner
-	blank     bool // the stores are empty
+	blank     bool // it has never had anything, as far as its folder says
 	how       beginning
 	proof     Proof // for rejoins
 	transport raft.Transport
@@ -30,15 +30,17 @@ func (g *Group) look(stores *Stores) (*origin, error) {
 	if err := checkWhole(stores); err != nil {
 		return nil, err
 	}
-	var err error
-	if from.blank, err = isBlank(stores); err != nil {
+	empty, err := isBlank(stores)
+	if err != nil {
 		return nil, err
 	}
 	lost, err := from.owner.rejoining()
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case !from.blank && !lost:
+	}
+	from.blank = empty && !lost
+	switch {
+	case !empty && !lost:
 		from.how = resumes
 	case g.config.Peers != nil:
 		// The others are asked.
