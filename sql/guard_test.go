@@ -108,6 +108,28 @@ func TestGuard(t *testing.T) {
 	pgtest.Exec(t, stranger, "update account set amount = 1 where false; delete from note where id = 99")
 }
 
+// The refusal says which resources the session has: often it is another one than was meant.
+func TestTheGuardSaysWhatIsHeld(t *testing.T) {
+	admin, holder, stranger := guarded(t)
+	refused := func(conn *pgx.Conn, held string) {
+		t.Helper()
+		_, err := conn.Exec(t.Context(), "insert into note values (3)")
+		got := wantState(t, err, "LG002")
+		if want := "resource account/3 is not held by this session (LG002)"; got.Message != want {
+			t.Errorf("got message %q, want %q", got.Message, want)
+		}
+		if !strings.HasSuffix(got.Detail, " This session holds "+held+".") {
+			t.Errorf("got detail %q, want that the session holds %s", got.Detail, held)
+		}
+	}
+	refused(stranger, "none")
+	refused(holder, "account/1, account/2")
+	for i := range 10 {
+		hold(t, admin, holder, fmt.Sprintf("order/%d", i), 1)
+	}
+	refused(holder, "account/1, account/2, order/0, order/1, order/2, order/3, order/4, order/5, order/6, order/7 and 2 more")
+}
+
 // Under a collation that takes different names for equal, one of them would answer for the others.
 func TestResourcesThatOnlyACollationTakesForEqual(t *testing.T) {
 	admin, holder, _ := guarded(t)

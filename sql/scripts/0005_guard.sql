@@ -17,17 +17,38 @@ language sql volatile security definer set search_path = pg_catalog, pg_temp as 
         where b.resource = p_resource and b.pid = pg_backend_pid())
 $$;
 
+-- The resources that this very session is bound to, for its own error message.
+create function fence.held() returns text[]
+language sql volatile security definer set search_path = pg_catalog, pg_temp as $$
+    select coalesce(array_agg(b.resource order by b.resource), '{}')
+    from fence.binding b
+    join fence.identity i on i.cluster = b.cluster
+    join fence.floor f on f.cluster = b.cluster and f.resource = b.resource and f.token = b.token
+    join pg_stat_get_activity(pg_backend_pid()) a
+      on a.pid = b.pid and fence.micros(a.backend_start) = b.started
+    where b.pid = pg_backend_pid()
+$$;
+
+-- As a sentence, of bounded length.
+create function fence.held_sentence(p_held text[]) returns text
+language sql immutable set search_path = pg_catalog, pg_temp as $$
+    select case cardinality(p_held) when 0 then 'This session holds none.'
+        else format('This session holds %s%s.', array_to_string(p_held[1:10], ', '),
+                    case when cardinality(p_held) > 10 then format(' and %s more', cardinality(p_held) - 10) else '' end) end
+$$;
+
 create function fence.require_held(p_resource text, p_table text) returns void
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 begin
     if p_resource is null then
-        raise exception 'a row of % belongs to no resource', p_table using errcode = 'LG002',
+        raise exception 'a row of % belongs to no resource (LG002)', p_table using errcode = 'LG002',
             detail = 'The resource expression of its guard is null for a row that was written.',
             hint = 'Every row of a protected table needs a resource.';
     end if;
     if not fence.holds(p_resource) then
-        raise exception 'resource % is not held by this session', p_resource using errcode = 'LG002',
-            detail = format('The table %s is protected: its rows change only in sessions that hold their resource.', p_table),
+        raise exception 'resource % is not held by this session (LG002)', p_resource using errcode = 'LG002',
+            detail = format('The table %s is protected: its rows change only in sessions that hold their resource. %s',
+                            p_table, fence.held_sentence(fence.held())),
             hint = 'Connect through the proxy with a ticket for the resource.';
     end if;
 end $$;
@@ -190,6 +211,6 @@ language sql stable set search_path = pg_catalog, pg_temp as $$
 $$;
 
 -- What runs with the caller's own rights may be called by everybody.
-grant execute on function fence.holds(text), fence.require_held(text, text), fence.guard(), fence.guard_truncate(),
+grant execute on function fence.holds(text), fence.held(), fence.held_sentence(text[]), fence.require_held(text, text), fence.guard(), fence.guard_truncate(),
     fence.resources_query(text, text, text), fence.tables_of(regclass), fence.unguardable(regclass),
     fence.protect(regclass, text), fence.drop_guard(regclass), fence.unprotect(regclass), fence.protected() to public;
