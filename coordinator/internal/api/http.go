@@ -23,9 +23,9 @@ import (
 // Handler serves everything of the HTTP port: REST, the OpenAPI document, ticket keys, health and metrics.
 func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	gateway := runtime.NewServeMux(
-		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.JSONPb{
+		runtime.WithMarshalerOption(runtime.MIMEWildcard, &lined{runtime.JSONPb{
 			MarshalOptions: protojson.MarshalOptions{EmitDefaultValues: true},
-		}),
+		}}),
 		runtime.WithErrorHandler(writeError),
 		runtime.WithDisableHTTPMethodOverride(),
 		runtime.WithDisablePathLengthFallback(),
@@ -55,6 +55,15 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	mux.HandleFunc("GET "+ticket.Path, s.serveKeys)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
 	return prompt(bodyTimeout, answerTimeout, mux), nil
+}
+
+// lined ends every answer with a line feed, as terminals like it.
+type lined struct{ runtime.JSONPb }
+
+// Marshal is that of JSONPb but for the line feed.
+func (l *lined) Marshal(v any) ([]byte, error) {
+	text, err := l.JSONPb.Marshal(v)
+	return append(text, '\n'), err
 }
 
 // NewHTTPServer is an HTTP server with bounds that suit the API: headers are short, and answers may wait.

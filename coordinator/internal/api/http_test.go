@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"maps"
 	"net"
@@ -141,6 +142,17 @@ func TestBadInputOverHTTP(t *testing.T) {
 		if got.code != test.code || got.body["reason"] != test.reason || field != test.field || got.body["applied"] != "no" || got.body["message"] == "" {
 			t.Errorf("%s: %d %s, want %d %s field %q", name, got.code, got.text, test.code, test.reason, test.field)
 		}
+	}
+	for path, hint := range map[string]string{"/lock/steal": "openapi.json", "/lock/acquire": "POST", "/lock/get?resource=%zz": "correct the request"} {
+		if got := c.do(n, "GET", path, ""); !strings.Contains(fmt.Sprint(got.body["hint"]), hint) {
+			t.Errorf("%s: got %s, want a hint with %q", path, got.text, hint)
+		}
+	}
+	if got := c.do(n, "POST", "/lock/acquire", acquire(`,"ttl":"5s"`)); !strings.Contains(fmt.Sprint(got.body["message"]), "milliseconds") {
+		t.Errorf("a ttl with a unit: got %s", got.text)
+	}
+	if list := c.do(n, "GET", "/lock/list", ""); !strings.HasSuffix(list.text, "}\n") {
+		t.Errorf("got %q, want a line", list.text)
 	}
 	if list := c.do(n, "GET", "/lock/list", ""); strings.Contains(list.text, "clientId") {
 		t.Errorf("something was granted: %s", list.text)

@@ -108,6 +108,15 @@ func refuse(reason lockpb.Reason, message string) *refusal {
 func invalid(field, message string) *refusal {
 	r := refuse(lockpb.Reason_INVALID, message)
 	r.detail.Field = field
+	if field == "" {
+		r.detail.Hint = "correct the request and send it again"
+	}
+	return r
+}
+
+// advise gives a refusal a hint of its own.
+func (r *refusal) advise(hint string) *refusal {
+	r.detail.Hint = hint
 	return r
 }
 

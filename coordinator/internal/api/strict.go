@@ -49,12 +49,14 @@ func strict(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		path, ok := paths[r.URL.Path]
 		if !ok {
-			writeStatus(w, http.StatusNotFound, invalid("", fmt.Sprintf("there is no %s; see /openapi.json", shortened(r.URL.Path))))
+			writeStatus(w, http.StatusNotFound,
+				invalid("", fmt.Sprintf("there is no %s", shortened(r.URL.Path))).advise("the paths are in /openapi.json"))
 			return
 		}
 		if r.Method != path.method {
 			w.Header().Set("Allow", path.method)
-			writeStatus(w, http.StatusMethodNotAllowed, invalid("", fmt.Sprintf("%s takes %s", r.URL.Path, path.method)))
+			writeStatus(w, http.StatusMethodNotAllowed,
+				invalid("", fmt.Sprintf("%s takes %s", r.URL.Path, path.method)).advise("send it as "+path.method))
 			return
 		}
 		if status, refused := readRequest(w, r, path.request); refused != nil {
@@ -235,6 +237,9 @@ func kindName(field protoreflect.FieldDescriptor) string {
 	case protoreflect.BoolKind:
 		return "true or false"
 	case protoreflect.Int32Kind:
+		if name := field.Name(); name == "ttl" || name == "wait_timeout" {
+			return "a whole number of milliseconds, such as 30000"
+		}
 		return "a whole number between -2147483648 and 2147483647"
 	case protoreflect.Int64Kind, protoreflect.Uint64Kind:
 		return "a whole number of 64 bits"
