@@ -94,7 +94,7 @@ func addressFault(address string) string {
 		return fmt.Sprintf("%q is not host:port", address)
 	}
 	if _, err := strconv.ParseUint(port, 10, 16); err != nil {
-		return fmt.Sprintf("%q has no port number", address)
+		return fmt.Sprintf("%q: the port is not a number from 0 to 65535", address)
 	}
 	return ""
 }

@@ -173,17 +173,30 @@ func (v *validation) httpURL(field, s string) {
 }
 
 func (v *validation) address(field, s string) {
-	_, port, err := net.SplitHostPort(s)
-	if n, notNumber := strconv.Atoi(port); err == nil && notNumber == nil && !isPort(port, 0) {
-		v.add(field, fmt.Sprintf("is %q, but there is no port %d: the last is 65535", s, n))
+	if v.portOutOfRange(field, s) {
 		return
 	}
+	_, port, err := net.SplitHostPort(s)
 	v.check(err == nil && isPort(port, 0), field, fmt.Sprintf("is %q, not an address such as 127.0.0.1:7632", s))
+}
+
+// portOutOfRange says so of an address whose port is a number that no port has.
+func (v *validation) portOutOfRange(field, s string) bool {
+	port := s[strings.LastIndexByte(s, ':')+1:]
+	n, err := strconv.Atoi(port)
+	if err != nil || len(port) == len(s) || isPort(port, 0) {
+		return false
+	}
+	v.add(field, fmt.Sprintf("is %q, but there is no port %d: the last is 65535", s, n))
+	return true
 }
 
 func (v *validation) upstream(field, s string) {
 	if s == "" {
 		v.add(field, "is missing: where the database is, host:port or /folder/of/the/socket:port")
+		return
+	}
+	if v.portOutOfRange(field, s) {
 		return
 	}
 	if _, _, err := postgres.ParseUpstream(s); err != nil {

@@ -56,6 +56,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		"no coordinator":     {func(c *Config) { c.Coordinators = nil }, "coordinators", "is empty"},
 		"coordinator's gRPC": {func(c *Config) { c.Coordinators = []string{"http://a:1", "127.0.0.1:7600"} }, "coordinators[1]", "not an HTTP address"},
 		"admin":              {func(c *Config) { c.Admin = "7610" }, "admin", "not an address"},
+		"admin's port":       {func(c *Config) { c.Admin = "127.0.0.1:76100" }, "admin", "there is no port 76100"},
+		"upstream's port":    {func(c *Config) { second(c).Upstream = "10.0.0.1:54320000" }, "postgres[1].upstream", "there is no port 54320000"},
 		"drain":              {func(c *Config) { c.DrainTimeout = -1 }, "drain_timeout", "is not above 0"},
 		"log level":          {func(c *Config) { c.Log.Level = "loud" }, "log.level", "known are debug"},
 		"log format":         {func(c *Config) { c.Log.Format = "xml" }, "log.format", "known are text"},
