@@ -223,14 +223,14 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 		failed := g.askAll(ctx, isBlank)
 		seen := g.sightings.now()
 		begin, proof := decide(isBlank, seen)
+		if lost := !isBlank || begin == rejoins || len(remembering(seen)) > 0; lost && begin != creates && !warned {
+			warned = true
+			g.config.Logger.Warn("this node has lost what it knew: it catches up from the others, and does not vote until then")
+		}
 		if begin != undecided || ctx.Err() != nil {
 			return begin, proof
 		}
 		g.explain(isBlank, seen)
-		if lost := !isBlank || len(remembering(seen)) > 0; lost && !warned {
-			warned = true
-			g.config.Logger.Warn("this node has lost what it knew: it catches up from the others, and does not vote until then")
-		}
 		if g.instant() >= say {
 			say = g.instant() + sayEvery
 			g.config.Logger.Info("not taking part yet", "reason", g.pendingReason(), "error", failed)
