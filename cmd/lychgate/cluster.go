@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -70,6 +69,8 @@ type nodeView struct {
 	Term      uint64 `json:"term,omitempty"`
 	Applied   uint64 `json:"appliedIndex,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
+	Blank     bool   `json:"blank,omitempty"`   // its folder is empty
+	Pending   string `json:"pending,omitempty"` // why it does not take part, or not with a vote
 }
 
 // polled is what one address answered.
@@ -119,6 +120,7 @@ func viewNode(m *lockpb.Node, st *lockpb.StatusResponse, err error) nodeView {
 	case st != nil:
 		v.Reachable, v.State, v.Leader = true, st.GetState(), st.GetLeader()
 		v.Term, v.Applied, v.Cluster = st.GetTerm(), st.GetAppliedIndex(), st.GetCluster()
+		v.Blank, v.Pending = st.GetBlank(), st.GetPending()
 	case err != nil:
 		v.Error = err.Error()
 	default:
@@ -172,7 +174,7 @@ func printNodes(w io.Writer, nodes []nodeView) error {
 		rows[i] = []string{n.Node, n.Address, "no", "-", "-", "-", "-", "-"}
 		if n.Reachable {
 			rows[i] = []string{
-				n.Node, n.Address, "yes", n.State, orElse(n.Leader, "none"), strconv.FormatUint(n.Term, 10),
+				n.Node, n.Address, "yes", orElse(n.State, "none"), orElse(n.Leader, "none"), strconv.FormatUint(n.Term, 10),
 				strconv.FormatUint(n.Applied, 10), orElse(n.Cluster, "none yet"),
 			}
 		}
@@ -180,8 +182,12 @@ func printNodes(w io.Writer, nodes []nodeView) error {
 	if err := printTable(w, []string{"NODE", "ADDRESS", "REACHABLE", "STATE", "LEADER", "TERM", "APPLIED", "CLUSTER"}, rows); err != nil {
 		return err
 	}
-	for _, n := range slices.DeleteFunc(slices.Clone(nodes), func(n nodeView) bool { return n.Reachable }) {
-		if _, err := fmt.Fprintf(w, "%s: %s\n", n.Node, n.Error); err != nil {
+	for _, n := range nodes {
+		remark := cmp.Or(n.Error, n.Pending)
+		if remark == "" {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "%s: %s\n", n.Node, remark); err != nil {
 			return err
 		}
 	}
