@@ -11,7 +11,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 .PHONY: demo
-demo: setup build ## watch a zombie writer being stopped (about a minute)
+demo: setup build ## watch a zombie writer being stopped, with real processes
 	@go run ./deploy/demo -lychgate bin/lychgate $(ARGS)
 
 .PHONY: test
