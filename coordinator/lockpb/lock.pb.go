@@ -215,6 +215,15 @@ const (
 	Reason_NOT_INITIALISED    Reason = 21
 	Reason_PERMISSION_DENIED  Reason = 23
 	Reason_INTERNAL           Reason = 24
+	Reason_DEADLOCK           Reason = 25 // the request would have waited for itself
+	Reason_TOO_MANY_LEASES    Reason = 26 // of this tenant
+	Reason_RATE_LIMITED       Reason = 27 // acquires of this tenant; retry_after says when
+	Reason_HOLD_TOO_LONG      Reason = 28 // the lease has reached the longest hold of its policy and is not renewed
+	Reason_LOCK_DELAYED       Reason = 29 // the last lease expired, and the policy keeps the resource closed; retry_after says for how long
+	Reason_UNAUTHENTICATED    Reason = 30
+	Reason_MEMBER_EXISTS      Reason = 31
+	Reason_NO_SUCH_MEMBER     Reason = 32
+	Reason_VERSION_TOO_LOW    Reason = 33 // not every node knows it yet: finish the upgrade
 )
 
 // Enum value maps for Reason.
@@ -244,6 +253,15 @@ var (
 		21: "NOT_INITIALISED",
 		23: "PERMISSION_DENIED",
 		24: "INTERNAL",
+		25: "DEADLOCK",
+		26: "TOO_MANY_LEASES",
+		27: "RATE_LIMITED",
+		28: "HOLD_TOO_LONG",
+		29: "LOCK_DELAYED",
+		30: "UNAUTHENTICATED",
+		31: "MEMBER_EXISTS",
+		32: "NO_SUCH_MEMBER",
+		33: "VERSION_TOO_LOW",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -270,6 +288,15 @@ var (
 		"NOT_INITIALISED":    21,
 		"PERMISSION_DENIED":  23,
 		"INTERNAL":           24,
+		"DEADLOCK":           25,
+		"TOO_MANY_LEASES":    26,
+		"RATE_LIMITED":       27,
+		"HOLD_TOO_LONG":      28,
+		"LOCK_DELAYED":       29,
+		"UNAUTHENTICATED":    30,
+		"MEMBER_EXISTS":      31,
+		"NO_SUCH_MEMBER":     32,
+		"VERSION_TOO_LOW":    33,
 	}
 )
 
@@ -298,6 +325,61 @@ func (x Reason) Number() protoreflect.EnumNumber {
 // Deprecated: Use Reason.Descriptor instead.
 func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{3}
+}
+
+type Change_Kind int32
+
+const (
+	Change_KIND_UNSPECIFIED Change_Kind = 0
+	Change_GRANTED          Change_Kind = 1
+	Change_RELEASED         Change_Kind = 2
+	Change_EXPIRED          Change_Kind = 3
+	Change_BROKEN           Change_Kind = 4 // force-released: fencing_token is the one that was issued to nobody
+)
+
+// Enum value maps for Change_Kind.
+var (
+	Change_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "GRANTED",
+		2: "RELEASED",
+		3: "EXPIRED",
+		4: "BROKEN",
+	}
+	Change_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED": 0,
+		"GRANTED":          1,
+		"RELEASED":         2,
+		"EXPIRED":          3,
+		"BROKEN":           4,
+	}
+)
+
+func (x Change_Kind) Enum() *Change_Kind {
+	p := new(Change_Kind)
+	*p = x
+	return p
+}
+
+func (x Change_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Change_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_coordinator_lockpb_lock_proto_enumTypes[4].Descriptor()
+}
+
+func (Change_Kind) Type() protoreflect.EnumType {
+	return &file_coordinator_lockpb_lock_proto_enumTypes[4]
+}
+
+func (x Change_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Change_Kind.Descriptor instead.
+func (Change_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type AcquireRequest struct {
@@ -549,6 +631,1322 @@ func (x *AcquireResponse) GetIndex() uint64 {
 	return 0
 }
 
+type FollowResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to News:
+	//
+	//	*FollowResponse_Progress
+	//	*FollowResponse_Granted
+	News          isFollowResponse_News `protobuf_oneof:"news"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *FollowResponse) Reset() {
+	*x = FollowResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *FollowResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*FollowResponse) ProtoMessage() {}
+
+func (x *FollowResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use FollowResponse.ProtoReflect.Descriptor instead.
+func (*FollowResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *FollowResponse) GetNews() isFollowResponse_News {
+	if x != nil {
+		return x.News
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetProgress() *Progress {
+	if x != nil {
+		if x, ok := x.News.(*FollowResponse_Progress); ok {
+			return x.Progress
+		}
+	}
+	return nil
+}
+
+func (x *FollowResponse) GetGranted() *AcquireResponse {
+	if x != nil {
+		if x, ok := x.News.(*FollowResponse_Granted); ok {
+			return x.Granted
+		}
+	}
+	return nil
+}
+
+type isFollowResponse_News interface {
+	isFollowResponse_News()
+}
+
+type FollowResponse_Progress struct {
+	Progress *Progress `protobuf:"bytes,1,opt,name=progress,proto3,oneof"` // at once, and whenever it changes
+}
+
+type FollowResponse_Granted struct {
+	Granted *AcquireResponse `protobuf:"bytes,2,opt,name=granted,proto3,oneof"` // the last message
+}
+
+func (*FollowResponse_Progress) isFollowResponse_News() {}
+
+func (*FollowResponse_Granted) isFollowResponse_News() {}
+
+// Progress is how a waiting request stands.
+type Progress struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Position      int32                  `protobuf:"varint,1,opt,name=position,proto3" json:"position,omitempty"`   // 1 is the head
+	Holder        *Holder                `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`        // one of those that hold it
+	Remaining     int32                  `protobuf:"varint,3,opt,name=remaining,proto3" json:"remaining,omitempty"` // milliseconds until the wait is over
+	AsOf          int64                  `protobuf:"varint,4,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Index         uint64                 `protobuf:"varint,5,opt,name=index,proto3" json:"index,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Progress) Reset() {
+	*x = Progress{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Progress) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Progress) ProtoMessage() {}
+
+func (x *Progress) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Progress.ProtoReflect.Descriptor instead.
+func (*Progress) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Progress) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *Progress) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Progress) GetRemaining() int32 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *Progress) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
+}
+
+func (x *Progress) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+type HeartbeatRequest struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	LeaseIds []string               `protobuf:"bytes,1,rep,name=lease_ids,json=leaseIds,proto3" json:"lease_ids,omitempty"` // 1 to 1000
+	// Sign a new ticket for each. Without it the answer has none unless the one that the caller names is of a retired key.
+	Tickets       bool   `protobuf:"varint,2,opt,name=tickets,proto3" json:"tickets,omitempty"`
+	KeyId         string `protobuf:"bytes,3,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"` // of the key that signed the tickets which the caller has; empty: it has none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeartbeatRequest) Reset() {
+	*x = HeartbeatRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeartbeatRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeartbeatRequest) ProtoMessage() {}
+
+func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
+func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *HeartbeatRequest) GetLeaseIds() []string {
+	if x != nil {
+		return x.LeaseIds
+	}
+	return nil
+}
+
+func (x *HeartbeatRequest) GetTickets() bool {
+	if x != nil {
+		return x.Tickets
+	}
+	return false
+}
+
+func (x *HeartbeatRequest) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+type HeartbeatResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Beats         []*Beat                `protobuf:"bytes,1,rep,name=beats,proto3" json:"beats,omitempty"`            // one for each lease id, in their order
+	AsOf          int64                  `protobuf:"varint,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // of the last group's entry
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HeartbeatResponse) Reset() {
+	*x = HeartbeatResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HeartbeatResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HeartbeatResponse) ProtoMessage() {}
+
+func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
+func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *HeartbeatResponse) GetBeats() []*Beat {
+	if x != nil {
+		return x.Beats
+	}
+	return nil
+}
+
+func (x *HeartbeatResponse) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
+}
+
+// Beat is what became of one lease in a heartbeat.
+type Beat struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	LeaseId       string                 `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
+	Remaining     int32                  `protobuf:"varint,2,opt,name=remaining,proto3" json:"remaining,omitempty"` // milliseconds from the committed entry to the deadline
+	FencingToken  uint64                 `protobuf:"varint,3,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
+	Ticket        string                 `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	Refusal       *Refusal               `protobuf:"bytes,5,opt,name=refusal,proto3" json:"refusal,omitempty"` // set if it was not renewed; nothing above is then, but lease_id
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Beat) Reset() {
+	*x = Beat{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Beat) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Beat) ProtoMessage() {}
+
+func (x *Beat) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Beat.ProtoReflect.Descriptor instead.
+func (*Beat) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *Beat) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+func (x *Beat) GetRemaining() int32 {
+	if x != nil {
+		return x.Remaining
+	}
+	return 0
+}
+
+func (x *Beat) GetFencingToken() uint64 {
+	if x != nil {
+		return x.FencingToken
+	}
+	return 0
+}
+
+func (x *Beat) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *Beat) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+type SessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Calls         []*Call                `protobuf:"bytes,1,rep,name=calls,proto3" json:"calls,omitempty"` // at most 1000
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionRequest) Reset() {
+	*x = SessionRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionRequest) ProtoMessage() {}
+
+func (x *SessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionRequest.ProtoReflect.Descriptor instead.
+func (*SessionRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *SessionRequest) GetCalls() []*Call {
+	if x != nil {
+		return x.Calls
+	}
+	return nil
+}
+
+// Call is one call in a session.
+type Call struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // unique among the session's calls in progress
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Call_Acquire
+	//	*Call_Renew
+	//	*Call_Release
+	//	*Call_Cancel
+	//	*Call_Heartbeat
+	//	*Call_Abandon
+	Kind          isCall_Kind `protobuf_oneof:"kind"`
+	Timeout       uint32      `protobuf:"varint,8,opt,name=timeout,proto3" json:"timeout,omitempty"` // milliseconds after which the answer is no longer wanted; 0: none
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Call) Reset() {
+	*x = Call{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Call) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Call) ProtoMessage() {}
+
+func (x *Call) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Call.ProtoReflect.Descriptor instead.
+func (*Call) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *Call) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Call) GetKind() isCall_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Call) GetAcquire() *AcquireRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetRenew() *RenewRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetRelease() *ReleaseRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetCancel() *CancelRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetHeartbeat() *HeartbeatRequest {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetAbandon() *Abandon {
+	if x != nil {
+		if x, ok := x.Kind.(*Call_Abandon); ok {
+			return x.Abandon
+		}
+	}
+	return nil
+}
+
+func (x *Call) GetTimeout() uint32 {
+	if x != nil {
+		return x.Timeout
+	}
+	return 0
+}
+
+type isCall_Kind interface {
+	isCall_Kind()
+}
+
+type Call_Acquire struct {
+	Acquire *AcquireRequest `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type Call_Renew struct {
+	Renew *RenewRequest `protobuf:"bytes,3,opt,name=renew,proto3,oneof"`
+}
+
+type Call_Release struct {
+	Release *ReleaseRequest `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
+}
+
+type Call_Cancel struct {
+	Cancel *CancelRequest `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
+}
+
+type Call_Heartbeat struct {
+	Heartbeat *HeartbeatRequest `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
+}
+
+type Call_Abandon struct {
+	Abandon *Abandon `protobuf:"bytes,7,opt,name=abandon,proto3,oneof"` // has no answer
+}
+
+func (*Call_Acquire) isCall_Kind() {}
+
+func (*Call_Renew) isCall_Kind() {}
+
+func (*Call_Release) isCall_Kind() {}
+
+func (*Call_Cancel) isCall_Kind() {}
+
+func (*Call_Heartbeat) isCall_Kind() {}
+
+func (*Call_Abandon) isCall_Kind() {}
+
+// Abandon says that the caller of another call of this session is gone.
+type Abandon struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Abandon) Reset() {
+	*x = Abandon{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Abandon) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Abandon) ProtoMessage() {}
+
+func (x *Abandon) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Abandon.ProtoReflect.Descriptor instead.
+func (*Abandon) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Abandon) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+type SessionResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Answers       []*Answer              `protobuf:"bytes,1,rep,name=answers,proto3" json:"answers,omitempty"`
+	Leaders       []*Leader              `protobuf:"bytes,2,rep,name=leaders,proto3" json:"leaders,omitempty"` // when it changes: who leads each group
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionResponse) Reset() {
+	*x = SessionResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionResponse) ProtoMessage() {}
+
+func (x *SessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionResponse.ProtoReflect.Descriptor instead.
+func (*SessionResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *SessionResponse) GetAnswers() []*Answer {
+	if x != nil {
+		return x.Answers
+	}
+	return nil
+}
+
+func (x *SessionResponse) GetLeaders() []*Leader {
+	if x != nil {
+		return x.Leaders
+	}
+	return nil
+}
+
+type Answer struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Types that are valid to be assigned to Kind:
+	//
+	//	*Answer_Acquire
+	//	*Answer_Renew
+	//	*Answer_Release
+	//	*Answer_Cancel
+	//	*Answer_Heartbeat
+	//	*Answer_Failure
+	Kind          isAnswer_Kind `protobuf_oneof:"kind"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Answer) Reset() {
+	*x = Answer{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Answer) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Answer) ProtoMessage() {}
+
+func (x *Answer) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Answer.ProtoReflect.Descriptor instead.
+func (*Answer) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *Answer) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Answer) GetKind() isAnswer_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return nil
+}
+
+func (x *Answer) GetAcquire() *AcquireResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Acquire); ok {
+			return x.Acquire
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetRenew() *RenewResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Renew); ok {
+			return x.Renew
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetRelease() *ReleaseResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetCancel() *CancelResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Cancel); ok {
+			return x.Cancel
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetHeartbeat() *HeartbeatResponse {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Heartbeat); ok {
+			return x.Heartbeat
+		}
+	}
+	return nil
+}
+
+func (x *Answer) GetFailure() *Failure {
+	if x != nil {
+		if x, ok := x.Kind.(*Answer_Failure); ok {
+			return x.Failure
+		}
+	}
+	return nil
+}
+
+type isAnswer_Kind interface {
+	isAnswer_Kind()
+}
+
+type Answer_Acquire struct {
+	Acquire *AcquireResponse `protobuf:"bytes,2,opt,name=acquire,proto3,oneof"`
+}
+
+type Answer_Renew struct {
+	Renew *RenewResponse `protobuf:"bytes,3,opt,name=renew,proto3,oneof"`
+}
+
+type Answer_Release struct {
+	Release *ReleaseResponse `protobuf:"bytes,4,opt,name=release,proto3,oneof"`
+}
+
+type Answer_Cancel struct {
+	Cancel *CancelResponse `protobuf:"bytes,5,opt,name=cancel,proto3,oneof"`
+}
+
+type Answer_Heartbeat struct {
+	Heartbeat *HeartbeatResponse `protobuf:"bytes,6,opt,name=heartbeat,proto3,oneof"`
+}
+
+type Answer_Failure struct {
+	Failure *Failure `protobuf:"bytes,7,opt,name=failure,proto3,oneof"`
+}
+
+func (*Answer_Acquire) isAnswer_Kind() {}
+
+func (*Answer_Renew) isAnswer_Kind() {}
+
+func (*Answer_Release) isAnswer_Kind() {}
+
+func (*Answer_Cancel) isAnswer_Kind() {}
+
+func (*Answer_Heartbeat) isAnswer_Kind() {}
+
+func (*Answer_Failure) isAnswer_Kind() {}
+
+// Failure is the error status of a call in a session.
+type Failure struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Code          int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"` // gRPC status code
+	Message       string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
+	Refusal       *Refusal               `protobuf:"bytes,3,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Failure) Reset() {
+	*x = Failure{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Failure) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Failure) ProtoMessage() {}
+
+func (x *Failure) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Failure.ProtoReflect.Descriptor instead.
+func (*Failure) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *Failure) GetCode() int32 {
+	if x != nil {
+		return x.Code
+	}
+	return 0
+}
+
+func (x *Failure) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *Failure) GetRefusal() *Refusal {
+	if x != nil {
+		return x.Refusal
+	}
+	return nil
+}
+
+// Leader is who leads a group.
+type Leader struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"` // empty: none is known
+	Grpc          string                 `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"` // its address
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Leader) Reset() {
+	*x = Leader{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Leader) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Leader) ProtoMessage() {}
+
+func (x *Leader) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Leader.ProtoReflect.Descriptor instead.
+func (*Leader) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *Leader) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Leader) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Leader) GetGrpc() string {
+	if x != nil {
+		return x.Grpc
+	}
+	return ""
+}
+
+type WatchRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Continue after it: the revision of an earlier message of a watch, or of a list. Empty: from now on.
+	Revision      string `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchRequest) Reset() {
+	*x = WatchRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchRequest) ProtoMessage() {}
+
+func (x *WatchRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
+func (*WatchRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *WatchRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *WatchRequest) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+type WatchResponse struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Changes  []*Change              `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`   // in the order of their group's log
+	Revision string                 `protobuf:"bytes,2,opt,name=revision,proto3" json:"revision,omitempty"` // pass it to continue after this message; opaque
+	// Changes were missed: list the resources anew, and go on from this revision. The first message says it if it must be said.
+	Resync        bool `protobuf:"varint,3,opt,name=resync,proto3" json:"resync,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WatchResponse) Reset() {
+	*x = WatchResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WatchResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WatchResponse) ProtoMessage() {}
+
+func (x *WatchResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
+func (*WatchResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *WatchResponse) GetChanges() []*Change {
+	if x != nil {
+		return x.Changes
+	}
+	return nil
+}
+
+func (x *WatchResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
+func (x *WatchResponse) GetResync() bool {
+	if x != nil {
+		return x.Resync
+	}
+	return false
+}
+
+// Change is something that became true of a resource.
+type Change struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          Change_Kind            `protobuf:"varint,1,opt,name=kind,proto3,enum=lychgate.lock.v1.Change_Kind" json:"kind,omitempty"`
+	Resource      string                 `protobuf:"bytes,2,opt,name=resource,proto3" json:"resource,omitempty"`
+	Holder        *Holder                `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"` // whose lease began or ended; absent of BROKEN if nobody held it
+	FencingToken  uint64                 `protobuf:"varint,4,opt,name=fencing_token,json=fencingToken,proto3" json:"fencing_token,omitempty"`
+	Group         uint32                 `protobuf:"varint,5,opt,name=group,proto3" json:"group,omitempty"`
+	Index         uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"` // in its group's log
+	AsOf          int64                  `protobuf:"varint,7,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Change) Reset() {
+	*x = Change{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Change) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Change) ProtoMessage() {}
+
+func (x *Change) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Change.ProtoReflect.Descriptor instead.
+func (*Change) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Change) GetKind() Change_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return Change_KIND_UNSPECIFIED
+}
+
+func (x *Change) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Change) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Change) GetFencingToken() uint64 {
+	if x != nil {
+		return x.FencingToken
+	}
+	return 0
+}
+
+func (x *Change) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *Change) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *Change) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
+}
+
+type HotRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Limit         int32                  `protobuf:"varint,1,opt,name=limit,proto3" json:"limit,omitempty"` // 1 to 100; 0 or absent means 10
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotRequest) Reset() {
+	*x = HotRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotRequest) ProtoMessage() {}
+
+func (x *HotRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotRequest.ProtoReflect.Descriptor instead.
+func (*HotRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *HotRequest) GetLimit() int32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+type HotResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resources     []*HotResource         `protobuf:"bytes,1,rep,name=resources,proto3" json:"resources,omitempty"` // hottest first
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotResponse) Reset() {
+	*x = HotResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotResponse) ProtoMessage() {}
+
+func (x *HotResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotResponse.ProtoReflect.Descriptor instead.
+func (*HotResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *HotResponse) GetResources() []*HotResource {
+	if x != nil {
+		return x.Resources
+	}
+	return nil
+}
+
+type HotResource struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Acquires      uint64                 `protobuf:"varint,2,opt,name=acquires,proto3" json:"acquires,omitempty"` // asked for, lately; an upper bound
+	Refusals      uint64                 `protobuf:"varint,3,opt,name=refusals,proto3" json:"refusals,omitempty"` // of them refused, or ended without a lease
+	Waiting       int32                  `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"`
+	Holders       int32                  `protobuf:"varint,5,opt,name=holders,proto3" json:"holders,omitempty"`
+	MeanHeldFor   int32                  `protobuf:"varint,6,opt,name=mean_held_for,json=meanHeldFor,proto3" json:"mean_held_for,omitempty"` // milliseconds of lease time, of the leases that ended lately
+	MeanWaited    int32                  `protobuf:"varint,7,opt,name=mean_waited,json=meanWaited,proto3" json:"mean_waited,omitempty"`      // milliseconds of lease time, of the waits that ended in a lease lately
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *HotResource) Reset() {
+	*x = HotResource{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *HotResource) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*HotResource) ProtoMessage() {}
+
+func (x *HotResource) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use HotResource.ProtoReflect.Descriptor instead.
+func (*HotResource) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *HotResource) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *HotResource) GetAcquires() uint64 {
+	if x != nil {
+		return x.Acquires
+	}
+	return 0
+}
+
+func (x *HotResource) GetRefusals() uint64 {
+	if x != nil {
+		return x.Refusals
+	}
+	return 0
+}
+
+func (x *HotResource) GetWaiting() int32 {
+	if x != nil {
+		return x.Waiting
+	}
+	return 0
+}
+
+func (x *HotResource) GetHolders() int32 {
+	if x != nil {
+		return x.Holders
+	}
+	return 0
+}
+
+func (x *HotResource) GetMeanHeldFor() int32 {
+	if x != nil {
+		return x.MeanHeldFor
+	}
+	return 0
+}
+
+func (x *HotResource) GetMeanWaited() int32 {
+	if x != nil {
+		return x.MeanWaited
+	}
+	return 0
+}
+
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaseId       string                 `protobuf:"bytes,1,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"`
@@ -559,7 +1957,7 @@ type RenewRequest struct {
 
 func (x *RenewRequest) Reset() {
 	*x = RenewRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[2]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -571,7 +1969,7 @@ func (x *RenewRequest) String() string {
 func (*RenewRequest) ProtoMessage() {}
 
 func (x *RenewRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[2]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -584,7 +1982,7 @@ func (x *RenewRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewRequest.ProtoReflect.Descriptor instead.
 func (*RenewRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{2}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewRequest) GetLeaseId() string {
@@ -618,7 +2016,7 @@ type RenewResponse struct {
 
 func (x *RenewResponse) Reset() {
 	*x = RenewResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[3]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -630,7 +2028,7 @@ func (x *RenewResponse) String() string {
 func (*RenewResponse) ProtoMessage() {}
 
 func (x *RenewResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[3]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -643,7 +2041,7 @@ func (x *RenewResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewResponse.ProtoReflect.Descriptor instead.
 func (*RenewResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{3}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RenewResponse) GetLeaseId() string {
@@ -718,7 +2116,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[4]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -730,7 +2128,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[4]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -743,7 +2141,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{4}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReleaseRequest) GetLeaseId() string {
@@ -765,7 +2163,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[5]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -777,7 +2175,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[5]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -790,7 +2188,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{5}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReleaseResponse) GetResource() string {
@@ -835,7 +2233,7 @@ type CancelRequest struct {
 
 func (x *CancelRequest) Reset() {
 	*x = CancelRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[6]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +2245,7 @@ func (x *CancelRequest) String() string {
 func (*CancelRequest) ProtoMessage() {}
 
 func (x *CancelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[6]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +2258,7 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
 func (*CancelRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{6}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *CancelRequest) GetClientId() string {
@@ -903,7 +2301,7 @@ type CancelResponse struct {
 
 func (x *CancelResponse) Reset() {
 	*x = CancelResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[7]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -915,7 +2313,7 @@ func (x *CancelResponse) String() string {
 func (*CancelResponse) ProtoMessage() {}
 
 func (x *CancelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[7]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -928,7 +2326,7 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
 func (*CancelResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{7}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *CancelResponse) GetWas() RequestState {
@@ -961,7 +2359,7 @@ type BreakRequest struct {
 
 func (x *BreakRequest) Reset() {
 	*x = BreakRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[8]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -973,7 +2371,7 @@ func (x *BreakRequest) String() string {
 func (*BreakRequest) ProtoMessage() {}
 
 func (x *BreakRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[8]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -986,7 +2384,7 @@ func (x *BreakRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakRequest.ProtoReflect.Descriptor instead.
 func (*BreakRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{8}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BreakRequest) GetResource() string {
@@ -1007,7 +2405,7 @@ type BreakResponse struct {
 
 func (x *BreakResponse) Reset() {
 	*x = BreakResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[9]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +2417,7 @@ func (x *BreakResponse) String() string {
 func (*BreakResponse) ProtoMessage() {}
 
 func (x *BreakResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[9]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +2430,7 @@ func (x *BreakResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BreakResponse.ProtoReflect.Descriptor instead.
 func (*BreakResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{9}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *BreakResponse) GetFencingToken() uint64 {
@@ -1067,7 +2465,7 @@ type GetRequest struct {
 
 func (x *GetRequest) Reset() {
 	*x = GetRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[10]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1079,7 +2477,7 @@ func (x *GetRequest) String() string {
 func (*GetRequest) ProtoMessage() {}
 
 func (x *GetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[10]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1092,7 +2490,7 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
 func (*GetRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{10}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *GetRequest) GetResource() string {
@@ -1120,7 +2518,7 @@ type GetResponse struct {
 
 func (x *GetResponse) Reset() {
 	*x = GetResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[11]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1132,7 +2530,7 @@ func (x *GetResponse) String() string {
 func (*GetResponse) ProtoMessage() {}
 
 func (x *GetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[11]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1145,7 +2543,7 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
 func (*GetResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{11}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *GetResponse) GetLock() *Lock {
@@ -1182,7 +2580,7 @@ type ListRequest struct {
 
 func (x *ListRequest) Reset() {
 	*x = ListRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[12]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1194,7 +2592,7 @@ func (x *ListRequest) String() string {
 func (*ListRequest) ProtoMessage() {}
 
 func (x *ListRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[12]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1207,7 +2605,7 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
 func (*ListRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{12}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListRequest) GetPrefix() string {
@@ -1244,13 +2642,14 @@ type ListResponse struct {
 	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // pass as after for the next page; empty at the end
 	AsOf          int64                  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Revision      string                 `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"` // a watch from it on misses nothing that came after this page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ListResponse) Reset() {
 	*x = ListResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[13]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1262,7 +2661,7 @@ func (x *ListResponse) String() string {
 func (*ListResponse) ProtoMessage() {}
 
 func (x *ListResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[13]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1275,7 +2674,7 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
 func (*ListResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{13}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListResponse) GetLocks() []*Lock {
@@ -1306,6 +2705,13 @@ func (x *ListResponse) GetIndex() uint64 {
 	return 0
 }
 
+func (x *ListResponse) GetRevision() string {
+	if x != nil {
+		return x.Revision
+	}
+	return ""
+}
+
 // Lock is a resource as others may see it; lease ids are hidden.
 type Lock struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1319,7 +2725,7 @@ type Lock struct {
 
 func (x *Lock) Reset() {
 	*x = Lock{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[14]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1331,7 +2737,7 @@ func (x *Lock) String() string {
 func (*Lock) ProtoMessage() {}
 
 func (x *Lock) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[14]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1344,7 +2750,7 @@ func (x *Lock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lock.ProtoReflect.Descriptor instead.
 func (*Lock) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{14}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Lock) GetResource() string {
@@ -1390,7 +2796,7 @@ type Holder struct {
 
 func (x *Holder) Reset() {
 	*x = Holder{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[15]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1402,7 +2808,7 @@ func (x *Holder) String() string {
 func (*Holder) ProtoMessage() {}
 
 func (x *Holder) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[15]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1415,7 +2821,7 @@ func (x *Holder) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Holder.ProtoReflect.Descriptor instead.
 func (*Holder) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{15}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Holder) GetClientId() string {
@@ -1481,7 +2887,7 @@ type Waiter struct {
 
 func (x *Waiter) Reset() {
 	*x = Waiter{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[16]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1493,7 +2899,7 @@ func (x *Waiter) String() string {
 func (*Waiter) ProtoMessage() {}
 
 func (x *Waiter) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[16]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1506,7 +2912,7 @@ func (x *Waiter) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Waiter.ProtoReflect.Descriptor instead.
 func (*Waiter) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{16}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Waiter) GetClientId() string {
@@ -1561,7 +2967,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[17]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1573,7 +2979,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[17]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1586,7 +2992,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{17}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *StatusRequest) GetDigest() bool {
@@ -1597,29 +3003,31 @@ func (x *StatusRequest) GetDigest() bool {
 }
 
 type StatusResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	Leader        string                 `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"` // empty: none known
-	State         string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`   // leader, follower, candidate, stopped
-	Term          uint64                 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	AsOf          int64                  `protobuf:"varint,7,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Incarnation   uint32                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Version       uint32                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
-	Leases        uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
-	Waiters       uint64                 `protobuf:"varint,11,opt,name=waiters,proto3" json:"waiters,omitempty"`
-	Digest        string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the replicated state at applied_index, if it was asked for
-	Nodes         []*Node                `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	Blank         bool                   `protobuf:"varint,14,opt,name=blank,proto3" json:"blank,omitempty"`    // its folder is empty, and it takes part in no cluster yet
-	Pending       string                 `protobuf:"bytes,15,opt,name=pending,proto3" json:"pending,omitempty"` // why it does not take part, or not with a vote; empty: it does
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state          protoimpl.MessageState `protogen:"open.v1"`
+	Cluster        string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Node           string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
+	Leader         string                 `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"` // empty: none known
+	State          string                 `protobuf:"bytes,4,opt,name=state,proto3" json:"state,omitempty"`   // leader, follower, candidate, stopped
+	Term           uint64                 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	AppliedIndex   uint64                 `protobuf:"varint,6,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	AsOf           int64                  `protobuf:"varint,7,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Incarnation    uint32                 `protobuf:"varint,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Version        uint32                 `protobuf:"varint,9,opt,name=version,proto3" json:"version,omitempty"`
+	Leases         uint64                 `protobuf:"varint,10,opt,name=leases,proto3" json:"leases,omitempty"`
+	Waiters        uint64                 `protobuf:"varint,11,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	Digest         string                 `protobuf:"bytes,12,opt,name=digest,proto3" json:"digest,omitempty"` // of the replicated state at applied_index, if it was asked for
+	Nodes          []*Node                `protobuf:"bytes,13,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Blank          bool                   `protobuf:"varint,14,opt,name=blank,proto3" json:"blank,omitempty"`                                         // its folder is empty, and it takes part in no cluster yet
+	Pending        string                 `protobuf:"bytes,15,opt,name=pending,proto3" json:"pending,omitempty"`                                      // why it does not take part, or not with a vote; empty: it does
+	Groups         []*GroupStatus         `protobuf:"bytes,16,rep,name=groups,proto3" json:"groups,omitempty"`                                        // each group; the fields above that are about one are the first group's
+	ReleaseVersion uint32                 `protobuf:"varint,17,opt,name=release_version,json=releaseVersion,proto3" json:"release_version,omitempty"` // the newest cluster version that this node's program knows
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[18]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1631,7 +3039,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[18]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1644,7 +3052,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{18}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *StatusResponse) GetCluster() string {
@@ -1752,6 +3160,145 @@ func (x *StatusResponse) GetPending() string {
 	return ""
 }
 
+func (x *StatusResponse) GetGroups() []*GroupStatus {
+	if x != nil {
+		return x.Groups
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetReleaseVersion() uint32 {
+	if x != nil {
+		return x.ReleaseVersion
+	}
+	return 0
+}
+
+// GroupStatus is one group as the answering node sees it.
+type GroupStatus struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	AppliedIndex  uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	AsOf          int64                  `protobuf:"varint,6,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Leases        uint64                 `protobuf:"varint,7,opt,name=leases,proto3" json:"leases,omitempty"`
+	Waiters       uint64                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	Digest        string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
+	Incarnation   uint32                 `protobuf:"varint,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Pending       string                 `protobuf:"bytes,11,opt,name=pending,proto3" json:"pending,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GroupStatus) Reset() {
+	*x = GroupStatus{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[37]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GroupStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GroupStatus) ProtoMessage() {}
+
+func (x *GroupStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[37]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GroupStatus.ProtoReflect.Descriptor instead.
+func (*GroupStatus) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{37}
+}
+
+func (x *GroupStatus) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetLeader() string {
+	if x != nil {
+		return x.Leader
+	}
+	return ""
+}
+
+func (x *GroupStatus) GetState() string {
+	if x != nil {
+		return x.State
+	}
+	return ""
+}
+
+func (x *GroupStatus) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetAppliedIndex() uint64 {
+	if x != nil {
+		return x.AppliedIndex
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetAsOf() int64 {
+	if x != nil {
+		return x.AsOf
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetLeases() uint64 {
+	if x != nil {
+		return x.Leases
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetWaiters() uint64 {
+	if x != nil {
+		return x.Waiters
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetDigest() string {
+	if x != nil {
+		return x.Digest
+	}
+	return ""
+}
+
+func (x *GroupStatus) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+func (x *GroupStatus) GetPending() string {
+	if x != nil {
+		return x.Pending
+	}
+	return ""
+}
+
 type MeetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who asks
@@ -1762,7 +3309,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1774,7 +3321,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[19]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1787,7 +3334,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{19}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *MeetRequest) GetNode() string {
@@ -1817,7 +3364,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +3376,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[20]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +3389,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{20}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{39}
 }
 
 func (x *MeetResponse) GetNode() string {
@@ -1886,7 +3433,7 @@ type Node struct {
 
 func (x *Node) Reset() {
 	*x = Node{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1898,7 +3445,7 @@ func (x *Node) String() string {
 func (*Node) ProtoMessage() {}
 
 func (x *Node) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[21]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1911,7 +3458,7 @@ func (x *Node) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Node.ProtoReflect.Descriptor instead.
 func (*Node) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{21}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{40}
 }
 
 func (x *Node) GetId() string {
@@ -1949,6 +3496,914 @@ func (x *Node) GetVoter() bool {
 	return false
 }
 
+type JoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          *Node                  `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"` // voter is not looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[41]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[41]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{41}
+}
+
+func (x *JoinRequest) GetNode() *Node {
+	if x != nil {
+		return x.Node
+	}
+	return nil
+}
+
+type JoinResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"` // the members now
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinResponse) Reset() {
+	*x = JoinResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[42]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinResponse) ProtoMessage() {}
+
+func (x *JoinResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[42]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
+func (*JoinResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{42}
+}
+
+func (x *JoinResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type RemoveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveRequest) Reset() {
+	*x = RemoveRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[43]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveRequest) ProtoMessage() {}
+
+func (x *RemoveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[43]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveRequest.ProtoReflect.Descriptor instead.
+func (*RemoveRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{43}
+}
+
+func (x *RemoveRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type RemoveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Nodes         []*Node                `protobuf:"bytes,1,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RemoveResponse) Reset() {
+	*x = RemoveResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[44]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RemoveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RemoveResponse) ProtoMessage() {}
+
+func (x *RemoveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[44]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RemoveResponse.ProtoReflect.Descriptor instead.
+func (*RemoveResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{44}
+}
+
+func (x *RemoveResponse) GetNodes() []*Node {
+	if x != nil {
+		return x.Nodes
+	}
+	return nil
+}
+
+type TransferRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	To            string                 `protobuf:"bytes,1,opt,name=to,proto3" json:"to,omitempty"`              // empty: whoever is most up to date
+	Group         *uint32                `protobuf:"varint,2,opt,name=group,proto3,oneof" json:"group,omitempty"` // absent: every group
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferRequest) Reset() {
+	*x = TransferRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[45]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferRequest) ProtoMessage() {}
+
+func (x *TransferRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[45]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferRequest.ProtoReflect.Descriptor instead.
+func (*TransferRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{45}
+}
+
+func (x *TransferRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *TransferRequest) GetGroup() uint32 {
+	if x != nil && x.Group != nil {
+		return *x.Group
+	}
+	return 0
+}
+
+type TransferResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Leaders       []*Leader              `protobuf:"bytes,1,rep,name=leaders,proto3" json:"leaders,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TransferResponse) Reset() {
+	*x = TransferResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[46]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TransferResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TransferResponse) ProtoMessage() {}
+
+func (x *TransferResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[46]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TransferResponse.ProtoReflect.Descriptor instead.
+func (*TransferResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{46}
+}
+
+func (x *TransferResponse) GetLeaders() []*Leader {
+	if x != nil {
+		return x.Leaders
+	}
+	return nil
+}
+
+type SaveRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveRequest) Reset() {
+	*x = SaveRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[47]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveRequest) ProtoMessage() {}
+
+func (x *SaveRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[47]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveRequest.ProtoReflect.Descriptor instead.
+func (*SaveRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{47}
+}
+
+type SaveResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Chunk         []byte                 `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"` // of the archive
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SaveResponse) Reset() {
+	*x = SaveResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[48]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SaveResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SaveResponse) ProtoMessage() {}
+
+func (x *SaveResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[48]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SaveResponse.ProtoReflect.Descriptor instead.
+func (*SaveResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{48}
+}
+
+func (x *SaveResponse) GetChunk() []byte {
+	if x != nil {
+		return x.Chunk
+	}
+	return nil
+}
+
+type RotateRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Milliseconds for which the old keys go on to verify; 0: until the longest TTL and the longest hold have passed since.
+	Overlap       int64 `protobuf:"varint,1,opt,name=overlap,proto3" json:"overlap,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateRequest) Reset() {
+	*x = RotateRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[49]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateRequest) ProtoMessage() {}
+
+func (x *RotateRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[49]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateRequest.ProtoReflect.Descriptor instead.
+func (*RotateRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{49}
+}
+
+func (x *RotateRequest) GetOverlap() int64 {
+	if x != nil {
+		return x.Overlap
+	}
+	return 0
+}
+
+type RotateResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Keys          []*Key                 `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`     // as they are now
+	Missed        []string               `protobuf:"bytes,2,rep,name=missed,proto3" json:"missed,omitempty"` // nodes that could not be reached: their keys stay
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RotateResponse) Reset() {
+	*x = RotateResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[50]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RotateResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RotateResponse) ProtoMessage() {}
+
+func (x *RotateResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[50]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RotateResponse.ProtoReflect.Descriptor instead.
+func (*RotateResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{50}
+}
+
+func (x *RotateResponse) GetKeys() []*Key {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *RotateResponse) GetMissed() []string {
+	if x != nil {
+		return x.Missed
+	}
+	return nil
+}
+
+// Policy is what a resource prefix or a tenant may do. An absent field takes the next shorter prefix's, at last the cluster's.
+type Policy struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Of:
+	//
+	//	*Policy_Prefix
+	//	*Policy_Tenant
+	Of isPolicy_Of `protobuf_oneof:"of"`
+	// Of a prefix. Milliseconds.
+	DefaultTtl *int64 `protobuf:"varint,3,opt,name=default_ttl,json=defaultTtl,proto3,oneof" json:"default_ttl,omitempty"`
+	MinTtl     *int64 `protobuf:"varint,4,opt,name=min_ttl,json=minTtl,proto3,oneof" json:"min_ttl,omitempty"`
+	MaxTtl     *int64 `protobuf:"varint,5,opt,name=max_ttl,json=maxTtl,proto3,oneof" json:"max_ttl,omitempty"`
+	MaxHold    *int64 `protobuf:"varint,6,opt,name=max_hold,json=maxHold,proto3,oneof" json:"max_hold,omitempty"`          // a lease is not renewed beyond it; 0: without end
+	LockDelay  *int64 `protobuf:"varint,7,opt,name=lock_delay,json=lockDelay,proto3,oneof" json:"lock_delay,omitempty"`    // after a lease expired the resource stays closed for so long
+	MaxWaiters *int32 `protobuf:"varint,8,opt,name=max_waiters,json=maxWaiters,proto3,oneof" json:"max_waiters,omitempty"` // of one resource, or of a tenant
+	Exclusive  *bool  `protobuf:"varint,9,opt,name=exclusive,proto3,oneof" json:"exclusive,omitempty"`                     // the mode is allowed; absent: it is
+	Shared     *bool  `protobuf:"varint,10,opt,name=shared,proto3,oneof" json:"shared,omitempty"`
+	// Of a tenant.
+	MaxLeases     *int64 `protobuf:"varint,11,opt,name=max_leases,json=maxLeases,proto3,oneof" json:"max_leases,omitempty"`
+	AcquireRate   *int64 `protobuf:"varint,12,opt,name=acquire_rate,json=acquireRate,proto3,oneof" json:"acquire_rate,omitempty"` // per second
+	AcquireBurst  *int64 `protobuf:"varint,13,opt,name=acquire_burst,json=acquireBurst,proto3,oneof" json:"acquire_burst,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Policy) Reset() {
+	*x = Policy{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Policy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Policy) ProtoMessage() {}
+
+func (x *Policy) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Policy.ProtoReflect.Descriptor instead.
+func (*Policy) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *Policy) GetOf() isPolicy_Of {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *Policy) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.Of.(*Policy_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+func (x *Policy) GetTenant() string {
+	if x != nil {
+		if x, ok := x.Of.(*Policy_Tenant); ok {
+			return x.Tenant
+		}
+	}
+	return ""
+}
+
+func (x *Policy) GetDefaultTtl() int64 {
+	if x != nil && x.DefaultTtl != nil {
+		return *x.DefaultTtl
+	}
+	return 0
+}
+
+func (x *Policy) GetMinTtl() int64 {
+	if x != nil && x.MinTtl != nil {
+		return *x.MinTtl
+	}
+	return 0
+}
+
+func (x *Policy) GetMaxTtl() int64 {
+	if x != nil && x.MaxTtl != nil {
+		return *x.MaxTtl
+	}
+	return 0
+}
+
+func (x *Policy) GetMaxHold() int64 {
+	if x != nil && x.MaxHold != nil {
+		return *x.MaxHold
+	}
+	return 0
+}
+
+func (x *Policy) GetLockDelay() int64 {
+	if x != nil && x.LockDelay != nil {
+		return *x.LockDelay
+	}
+	return 0
+}
+
+func (x *Policy) GetMaxWaiters() int32 {
+	if x != nil && x.MaxWaiters != nil {
+		return *x.MaxWaiters
+	}
+	return 0
+}
+
+func (x *Policy) GetExclusive() bool {
+	if x != nil && x.Exclusive != nil {
+		return *x.Exclusive
+	}
+	return false
+}
+
+func (x *Policy) GetShared() bool {
+	if x != nil && x.Shared != nil {
+		return *x.Shared
+	}
+	return false
+}
+
+func (x *Policy) GetMaxLeases() int64 {
+	if x != nil && x.MaxLeases != nil {
+		return *x.MaxLeases
+	}
+	return 0
+}
+
+func (x *Policy) GetAcquireRate() int64 {
+	if x != nil && x.AcquireRate != nil {
+		return *x.AcquireRate
+	}
+	return 0
+}
+
+func (x *Policy) GetAcquireBurst() int64 {
+	if x != nil && x.AcquireBurst != nil {
+		return *x.AcquireBurst
+	}
+	return 0
+}
+
+type isPolicy_Of interface {
+	isPolicy_Of()
+}
+
+type Policy_Prefix struct {
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3,oneof"` // of resource names; "" is every resource
+}
+
+type Policy_Tenant struct {
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3,oneof"` // the part of an identity before ":"; "" is those without one
+}
+
+func (*Policy_Prefix) isPolicy_Of() {}
+
+func (*Policy_Tenant) isPolicy_Of() {}
+
+type PutPolicyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policy        *Policy                `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"` // replaces the one of the same prefix or tenant as a whole
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutPolicyRequest) Reset() {
+	*x = PutPolicyRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPolicyRequest) ProtoMessage() {}
+
+func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPolicyRequest.ProtoReflect.Descriptor instead.
+func (*PutPolicyRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{52}
+}
+
+func (x *PutPolicyRequest) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+type PutPolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutPolicyResponse) Reset() {
+	*x = PutPolicyResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPolicyResponse) ProtoMessage() {}
+
+func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPolicyResponse.ProtoReflect.Descriptor instead.
+func (*PutPolicyResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{53}
+}
+
+type DeletePolicyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Of:
+	//
+	//	*DeletePolicyRequest_Prefix
+	//	*DeletePolicyRequest_Tenant
+	Of            isDeletePolicyRequest_Of `protobuf_oneof:"of"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyRequest) Reset() {
+	*x = DeletePolicyRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyRequest) ProtoMessage() {}
+
+func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
+func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *DeletePolicyRequest) GetOf() isDeletePolicyRequest_Of {
+	if x != nil {
+		return x.Of
+	}
+	return nil
+}
+
+func (x *DeletePolicyRequest) GetPrefix() string {
+	if x != nil {
+		if x, ok := x.Of.(*DeletePolicyRequest_Prefix); ok {
+			return x.Prefix
+		}
+	}
+	return ""
+}
+
+func (x *DeletePolicyRequest) GetTenant() string {
+	if x != nil {
+		if x, ok := x.Of.(*DeletePolicyRequest_Tenant); ok {
+			return x.Tenant
+		}
+	}
+	return ""
+}
+
+type isDeletePolicyRequest_Of interface {
+	isDeletePolicyRequest_Of()
+}
+
+type DeletePolicyRequest_Prefix struct {
+	Prefix string `protobuf:"bytes,1,opt,name=prefix,proto3,oneof"`
+}
+
+type DeletePolicyRequest_Tenant struct {
+	Tenant string `protobuf:"bytes,2,opt,name=tenant,proto3,oneof"`
+}
+
+func (*DeletePolicyRequest_Prefix) isDeletePolicyRequest_Of() {}
+
+func (*DeletePolicyRequest_Tenant) isDeletePolicyRequest_Of() {}
+
+type DeletePolicyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Existed       bool                   `protobuf:"varint,1,opt,name=existed,proto3" json:"existed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicyResponse) Reset() {
+	*x = DeletePolicyResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicyResponse) ProtoMessage() {}
+
+func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
+func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *DeletePolicyResponse) GetExisted() bool {
+	if x != nil {
+		return x.Existed
+	}
+	return false
+}
+
+type PoliciesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoliciesRequest) Reset() {
+	*x = PoliciesRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoliciesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoliciesRequest) ProtoMessage() {}
+
+func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
+func (*PoliciesRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{56}
+}
+
+type PoliciesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Policies      []*Policy              `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"` // prefixes, then tenants, each in order
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PoliciesResponse) Reset() {
+	*x = PoliciesResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PoliciesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PoliciesResponse) ProtoMessage() {}
+
+func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
+func (*PoliciesResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *PoliciesResponse) GetPolicies() []*Policy {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
 type KeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1957,7 +4412,7 @@ type KeysRequest struct {
 
 func (x *KeysRequest) Reset() {
 	*x = KeysRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1969,7 +4424,7 @@ func (x *KeysRequest) String() string {
 func (*KeysRequest) ProtoMessage() {}
 
 func (x *KeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[22]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1982,7 +4437,7 @@ func (x *KeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysRequest.ProtoReflect.Descriptor instead.
 func (*KeysRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{22}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{58}
 }
 
 type KeysResponse struct {
@@ -1995,7 +4450,7 @@ type KeysResponse struct {
 
 func (x *KeysResponse) Reset() {
 	*x = KeysResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2007,7 +4462,7 @@ func (x *KeysResponse) String() string {
 func (*KeysResponse) ProtoMessage() {}
 
 func (x *KeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[23]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2020,7 +4475,7 @@ func (x *KeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysResponse.ProtoReflect.Descriptor instead.
 func (*KeysResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{23}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *KeysResponse) GetKeys() []*Key {
@@ -2041,14 +4496,15 @@ type Key struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	KeyId         string                 `protobuf:"bytes,1,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
 	Node          string                 `protobuf:"bytes,2,opt,name=node,proto3" json:"node,omitempty"`
-	Public        []byte                 `protobuf:"bytes,3,opt,name=public,proto3" json:"public,omitempty"` // Ed25519, 32 bytes
+	Public        []byte                 `protobuf:"bytes,3,opt,name=public,proto3" json:"public,omitempty"`      // Ed25519, 32 bytes
+	Retiring      bool                   `protobuf:"varint,4,opt,name=retiring,proto3" json:"retiring,omitempty"` // signs no more, and is going to be removed
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2060,7 +4516,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[24]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2073,7 +4529,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{24}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *Key) GetKeyId() string {
@@ -2097,6 +4553,13 @@ func (x *Key) GetPublic() []byte {
 	return nil
 }
 
+func (x *Key) GetRetiring() bool {
+	if x != nil {
+		return x.Retiring
+	}
+	return false
+}
+
 // Refusal is the detail of every error status of this API.
 type Refusal struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2106,13 +4569,15 @@ type Refusal struct {
 	RetryAfter    int32                  `protobuf:"varint,4,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"` // milliseconds; 0 means the caller decides
 	Holder        *Holder                `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`                            // for HELD, ALREADY_HELD and WAIT_TIMEOUT: one of those that hold it, if known
 	Hint          string                 `protobuf:"bytes,6,opt,name=hint,proto3" json:"hint,omitempty"`                                // what to do
+	Cycle         []string               `protobuf:"bytes,7,rep,name=cycle,proto3" json:"cycle,omitempty"`                              // for DEADLOCK: the owners that wait for one another, the caller's first
+	Position      int32                  `protobuf:"varint,8,opt,name=position,proto3" json:"position,omitempty"`                       // for WAIT_TIMEOUT: the place in the queue at its end, if known
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2124,7 +4589,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[25]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2137,7 +4602,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{25}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *Refusal) GetReason() Reason {
@@ -2182,6 +4647,20 @@ func (x *Refusal) GetHint() string {
 	return ""
 }
 
+func (x *Refusal) GetCycle() []string {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+func (x *Refusal) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
 var File_coordinator_lockpb_lock_proto protoreflect.FileDescriptor
 
 const file_coordinator_lockpb_lock_proto_rawDesc = "" +
@@ -2214,7 +4693,100 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\aretried\x18\t \x01(\bR\aretried\x12\x13\n" +
 	"\x05as_of\x18\n" +
 	" \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\v \x01(\x04R\x05index\"H\n" +
+	"\x05index\x18\v \x01(\x04R\x05index\"\x91\x01\n" +
+	"\x0eFollowResponse\x128\n" +
+	"\bprogress\x18\x01 \x01(\v2\x1a.lychgate.lock.v1.ProgressH\x00R\bprogress\x12=\n" +
+	"\agranted\x18\x02 \x01(\v2!.lychgate.lock.v1.AcquireResponseH\x00R\agrantedB\x06\n" +
+	"\x04news\"\xa1\x01\n" +
+	"\bProgress\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x05R\bposition\x120\n" +
+	"\x06holder\x18\x02 \x01(\v2\x18.lychgate.lock.v1.HolderR\x06holder\x12\x1c\n" +
+	"\tremaining\x18\x03 \x01(\x05R\tremaining\x12\x13\n" +
+	"\x05as_of\x18\x04 \x01(\x03R\x04asOf\x12\x14\n" +
+	"\x05index\x18\x05 \x01(\x04R\x05index\"`\n" +
+	"\x10HeartbeatRequest\x12\x1b\n" +
+	"\tlease_ids\x18\x01 \x03(\tR\bleaseIds\x12\x18\n" +
+	"\atickets\x18\x02 \x01(\bR\atickets\x12\x15\n" +
+	"\x06key_id\x18\x03 \x01(\tR\x05keyId\"V\n" +
+	"\x11HeartbeatResponse\x12,\n" +
+	"\x05beats\x18\x01 \x03(\v2\x16.lychgate.lock.v1.BeatR\x05beats\x12\x13\n" +
+	"\x05as_of\x18\x02 \x01(\x03R\x04asOf\"\xb1\x01\n" +
+	"\x04Beat\x12\x19\n" +
+	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x1c\n" +
+	"\tremaining\x18\x02 \x01(\x05R\tremaining\x12#\n" +
+	"\rfencing_token\x18\x03 \x01(\x04R\ffencingToken\x12\x16\n" +
+	"\x06ticket\x18\x04 \x01(\tR\x06ticket\x123\n" +
+	"\arefusal\x18\x05 \x01(\v2\x19.lychgate.lock.v1.RefusalR\arefusal\">\n" +
+	"\x0eSessionRequest\x12,\n" +
+	"\x05calls\x18\x01 \x03(\v2\x16.lychgate.lock.v1.CallR\x05calls\"\xa2\x03\n" +
+	"\x04Call\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12<\n" +
+	"\aacquire\x18\x02 \x01(\v2 .lychgate.lock.v1.AcquireRequestH\x00R\aacquire\x126\n" +
+	"\x05renew\x18\x03 \x01(\v2\x1e.lychgate.lock.v1.RenewRequestH\x00R\x05renew\x12<\n" +
+	"\arelease\x18\x04 \x01(\v2 .lychgate.lock.v1.ReleaseRequestH\x00R\arelease\x129\n" +
+	"\x06cancel\x18\x05 \x01(\v2\x1f.lychgate.lock.v1.CancelRequestH\x00R\x06cancel\x12B\n" +
+	"\theartbeat\x18\x06 \x01(\v2\".lychgate.lock.v1.HeartbeatRequestH\x00R\theartbeat\x125\n" +
+	"\aabandon\x18\a \x01(\v2\x19.lychgate.lock.v1.AbandonH\x00R\aabandon\x12\x18\n" +
+	"\atimeout\x18\b \x01(\rR\atimeoutB\x06\n" +
+	"\x04kind\"\x19\n" +
+	"\aAbandon\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\"y\n" +
+	"\x0fSessionResponse\x122\n" +
+	"\aanswers\x18\x01 \x03(\v2\x18.lychgate.lock.v1.AnswerR\aanswers\x122\n" +
+	"\aleaders\x18\x02 \x03(\v2\x18.lychgate.lock.v1.LeaderR\aleaders\"\x8f\x03\n" +
+	"\x06Answer\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12=\n" +
+	"\aacquire\x18\x02 \x01(\v2!.lychgate.lock.v1.AcquireResponseH\x00R\aacquire\x127\n" +
+	"\x05renew\x18\x03 \x01(\v2\x1f.lychgate.lock.v1.RenewResponseH\x00R\x05renew\x12=\n" +
+	"\arelease\x18\x04 \x01(\v2!.lychgate.lock.v1.ReleaseResponseH\x00R\arelease\x12:\n" +
+	"\x06cancel\x18\x05 \x01(\v2 .lychgate.lock.v1.CancelResponseH\x00R\x06cancel\x12C\n" +
+	"\theartbeat\x18\x06 \x01(\v2#.lychgate.lock.v1.HeartbeatResponseH\x00R\theartbeat\x125\n" +
+	"\afailure\x18\a \x01(\v2\x19.lychgate.lock.v1.FailureH\x00R\afailureB\x06\n" +
+	"\x04kind\"l\n" +
+	"\aFailure\x12\x12\n" +
+	"\x04code\x18\x01 \x01(\x05R\x04code\x12\x18\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
+	"\arefusal\x18\x03 \x01(\v2\x19.lychgate.lock.v1.RefusalR\arefusal\"F\n" +
+	"\x06Leader\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x12\n" +
+	"\x04node\x18\x02 \x01(\tR\x04node\x12\x12\n" +
+	"\x04grpc\x18\x03 \x01(\tR\x04grpc\"B\n" +
+	"\fWatchRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\"w\n" +
+	"\rWatchResponse\x122\n" +
+	"\achanges\x18\x01 \x03(\v2\x18.lychgate.lock.v1.ChangeR\achanges\x12\x1a\n" +
+	"\brevision\x18\x02 \x01(\tR\brevision\x12\x16\n" +
+	"\x06resync\x18\x03 \x01(\bR\x06resync\"\xc1\x02\n" +
+	"\x06Change\x121\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1d.lychgate.lock.v1.Change.KindR\x04kind\x12\x1a\n" +
+	"\bresource\x18\x02 \x01(\tR\bresource\x120\n" +
+	"\x06holder\x18\x03 \x01(\v2\x18.lychgate.lock.v1.HolderR\x06holder\x12#\n" +
+	"\rfencing_token\x18\x04 \x01(\x04R\ffencingToken\x12\x14\n" +
+	"\x05group\x18\x05 \x01(\rR\x05group\x12\x14\n" +
+	"\x05index\x18\x06 \x01(\x04R\x05index\x12\x13\n" +
+	"\x05as_of\x18\a \x01(\x03R\x04asOf\"P\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aGRANTED\x10\x01\x12\f\n" +
+	"\bRELEASED\x10\x02\x12\v\n" +
+	"\aEXPIRED\x10\x03\x12\n" +
+	"\n" +
+	"\x06BROKEN\x10\x04\"\"\n" +
+	"\n" +
+	"HotRequest\x12\x14\n" +
+	"\x05limit\x18\x01 \x01(\x05R\x05limit\"J\n" +
+	"\vHotResponse\x12;\n" +
+	"\tresources\x18\x01 \x03(\v2\x1d.lychgate.lock.v1.HotResourceR\tresources\"\xda\x01\n" +
+	"\vHotResource\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1a\n" +
+	"\bacquires\x18\x02 \x01(\x04R\bacquires\x12\x1a\n" +
+	"\brefusals\x18\x03 \x01(\x04R\brefusals\x12\x18\n" +
+	"\awaiting\x18\x04 \x01(\x05R\awaiting\x12\x18\n" +
+	"\aholders\x18\x05 \x01(\x05R\aholders\x12\"\n" +
+	"\rmean_held_for\x18\x06 \x01(\x05R\vmeanHeldFor\x12\x1f\n" +
+	"\vmean_waited\x18\a \x01(\x05R\n" +
+	"meanWaited\"H\n" +
 	"\fRenewRequest\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12\x15\n" +
 	"\x03ttl\x18\x02 \x01(\x05H\x00R\x03ttl\x88\x01\x01B\x06\n" +
@@ -2265,12 +4837,13 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x14\n" +
 	"\x05after\x18\x02 \x01(\tR\x05after\x12\x14\n" +
 	"\x05limit\x18\x03 \x01(\x05R\x05limit\x12\x14\n" +
-	"\x05stale\x18\x04 \x01(\bR\x05stale\"{\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\"\x97\x01\n" +
 	"\fListResponse\x12,\n" +
 	"\x05locks\x18\x01 \x03(\v2\x16.lychgate.lock.v1.LockR\x05locks\x12\x12\n" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\x04 \x01(\x04R\x05index\"\xa4\x01\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\tR\brevision\"\xa4\x01\n" +
 	"\x04Lock\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x122\n" +
 	"\aholders\x18\x02 \x03(\v2\x18.lychgate.lock.v1.HolderR\aholders\x122\n" +
@@ -2294,7 +4867,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\battached\x18\x05 \x01(\bR\battached\x12\x1c\n" +
 	"\tremaining\x18\x06 \x01(\x05R\tremaining\"'\n" +
 	"\rStatusRequest\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\bR\x06digest\"\x9e\x03\n" +
+	"\x06digest\x18\x01 \x01(\bR\x06digest\"\xfe\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
@@ -2311,7 +4884,22 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06digest\x18\f \x01(\tR\x06digest\x12,\n" +
 	"\x05nodes\x18\r \x03(\v2\x16.lychgate.lock.v1.NodeR\x05nodes\x12\x14\n" +
 	"\x05blank\x18\x0e \x01(\bR\x05blank\x12\x18\n" +
-	"\apending\x18\x0f \x01(\tR\apending\"7\n" +
+	"\apending\x18\x0f \x01(\tR\apending\x125\n" +
+	"\x06groups\x18\x10 \x03(\v2\x1d.lychgate.lock.v1.GroupStatusR\x06groups\x12'\n" +
+	"\x0frelease_version\x18\x11 \x01(\rR\x0ereleaseVersion\"\xa5\x02\n" +
+	"\vGroupStatus\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
+	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
+	"\x05state\x18\x03 \x01(\tR\x05state\x12\x12\n" +
+	"\x04term\x18\x04 \x01(\x04R\x04term\x12#\n" +
+	"\rapplied_index\x18\x05 \x01(\x04R\fappliedIndex\x12\x13\n" +
+	"\x05as_of\x18\x06 \x01(\x03R\x04asOf\x12\x16\n" +
+	"\x06leases\x18\a \x01(\x04R\x06leases\x12\x18\n" +
+	"\awaiters\x18\b \x01(\x04R\awaiters\x12\x16\n" +
+	"\x06digest\x18\t \x01(\tR\x06digest\x12 \n" +
+	"\vincarnation\x18\n" +
+	" \x01(\rR\vincarnation\x12\x18\n" +
+	"\apending\x18\v \x01(\tR\apending\"7\n" +
 	"\vMeetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05blank\x18\x02 \x01(\bR\x05blank\"b\n" +
@@ -2325,15 +4913,85 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +
 	"\x04grpc\x18\x03 \x01(\tR\x04grpc\x12\x12\n" +
 	"\x04http\x18\x04 \x01(\tR\x04http\x12\x14\n" +
-	"\x05voter\x18\x05 \x01(\bR\x05voter\"\r\n" +
+	"\x05voter\x18\x05 \x01(\bR\x05voter\"9\n" +
+	"\vJoinRequest\x12*\n" +
+	"\x04node\x18\x01 \x01(\v2\x16.lychgate.lock.v1.NodeR\x04node\"<\n" +
+	"\fJoinResponse\x12,\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x16.lychgate.lock.v1.NodeR\x05nodes\"\x1f\n" +
+	"\rRemoveRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\">\n" +
+	"\x0eRemoveResponse\x12,\n" +
+	"\x05nodes\x18\x01 \x03(\v2\x16.lychgate.lock.v1.NodeR\x05nodes\"F\n" +
+	"\x0fTransferRequest\x12\x0e\n" +
+	"\x02to\x18\x01 \x01(\tR\x02to\x12\x19\n" +
+	"\x05group\x18\x02 \x01(\rH\x00R\x05group\x88\x01\x01B\b\n" +
+	"\x06_group\"F\n" +
+	"\x10TransferResponse\x122\n" +
+	"\aleaders\x18\x01 \x03(\v2\x18.lychgate.lock.v1.LeaderR\aleaders\"\r\n" +
+	"\vSaveRequest\"$\n" +
+	"\fSaveResponse\x12\x14\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\")\n" +
+	"\rRotateRequest\x12\x18\n" +
+	"\aoverlap\x18\x01 \x01(\x03R\aoverlap\"S\n" +
+	"\x0eRotateResponse\x12)\n" +
+	"\x04keys\x18\x01 \x03(\v2\x15.lychgate.lock.v1.KeyR\x04keys\x12\x16\n" +
+	"\x06missed\x18\x02 \x03(\tR\x06missed\"\xe3\x04\n" +
+	"\x06Policy\x12\x18\n" +
+	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12\x18\n" +
+	"\x06tenant\x18\x02 \x01(\tH\x00R\x06tenant\x12$\n" +
+	"\vdefault_ttl\x18\x03 \x01(\x03H\x01R\n" +
+	"defaultTtl\x88\x01\x01\x12\x1c\n" +
+	"\amin_ttl\x18\x04 \x01(\x03H\x02R\x06minTtl\x88\x01\x01\x12\x1c\n" +
+	"\amax_ttl\x18\x05 \x01(\x03H\x03R\x06maxTtl\x88\x01\x01\x12\x1e\n" +
+	"\bmax_hold\x18\x06 \x01(\x03H\x04R\amaxHold\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"lock_delay\x18\a \x01(\x03H\x05R\tlockDelay\x88\x01\x01\x12$\n" +
+	"\vmax_waiters\x18\b \x01(\x05H\x06R\n" +
+	"maxWaiters\x88\x01\x01\x12!\n" +
+	"\texclusive\x18\t \x01(\bH\aR\texclusive\x88\x01\x01\x12\x1b\n" +
+	"\x06shared\x18\n" +
+	" \x01(\bH\bR\x06shared\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"max_leases\x18\v \x01(\x03H\tR\tmaxLeases\x88\x01\x01\x12&\n" +
+	"\facquire_rate\x18\f \x01(\x03H\n" +
+	"R\vacquireRate\x88\x01\x01\x12(\n" +
+	"\racquire_burst\x18\r \x01(\x03H\vR\facquireBurst\x88\x01\x01B\x04\n" +
+	"\x02ofB\x0e\n" +
+	"\f_default_ttlB\n" +
+	"\n" +
+	"\b_min_ttlB\n" +
+	"\n" +
+	"\b_max_ttlB\v\n" +
+	"\t_max_holdB\r\n" +
+	"\v_lock_delayB\x0e\n" +
+	"\f_max_waitersB\f\n" +
+	"\n" +
+	"_exclusiveB\t\n" +
+	"\a_sharedB\r\n" +
+	"\v_max_leasesB\x0f\n" +
+	"\r_acquire_rateB\x10\n" +
+	"\x0e_acquire_burst\"D\n" +
+	"\x10PutPolicyRequest\x120\n" +
+	"\x06policy\x18\x01 \x01(\v2\x18.lychgate.lock.v1.PolicyR\x06policy\"\x13\n" +
+	"\x11PutPolicyResponse\"O\n" +
+	"\x13DeletePolicyRequest\x12\x18\n" +
+	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12\x18\n" +
+	"\x06tenant\x18\x02 \x01(\tH\x00R\x06tenantB\x04\n" +
+	"\x02of\"0\n" +
+	"\x14DeletePolicyResponse\x12\x18\n" +
+	"\aexisted\x18\x01 \x01(\bR\aexisted\"\x11\n" +
+	"\x0fPoliciesRequest\"H\n" +
+	"\x10PoliciesResponse\x124\n" +
+	"\bpolicies\x18\x01 \x03(\v2\x18.lychgate.lock.v1.PolicyR\bpolicies\"\r\n" +
 	"\vKeysRequest\"M\n" +
 	"\fKeysResponse\x12)\n" +
 	"\x04keys\x18\x01 \x03(\v2\x15.lychgate.lock.v1.KeyR\x04keys\x12\x12\n" +
-	"\x04jwks\x18\x02 \x01(\tR\x04jwks\"H\n" +
+	"\x04jwks\x18\x02 \x01(\tR\x04jwks\"d\n" +
 	"\x03Key\x12\x15\n" +
 	"\x06key_id\x18\x01 \x01(\tR\x05keyId\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
-	"\x06public\x18\x03 \x01(\fR\x06public\"\xed\x01\n" +
+	"\x06public\x18\x03 \x01(\fR\x06public\x12\x1a\n" +
+	"\bretiring\x18\x04 \x01(\bR\bretiring\"\x9f\x02\n" +
 	"\aRefusal\x120\n" +
 	"\x06reason\x18\x01 \x01(\x0e2\x18.lychgate.lock.v1.ReasonR\x06reason\x123\n" +
 	"\aapplied\x18\x02 \x01(\x0e2\x19.lychgate.lock.v1.AppliedR\aapplied\x12\x14\n" +
@@ -2341,7 +4999,9 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\vretry_after\x18\x04 \x01(\x05R\n" +
 	"retryAfter\x120\n" +
 	"\x06holder\x18\x05 \x01(\v2\x18.lychgate.lock.v1.HolderR\x06holder\x12\x12\n" +
-	"\x04hint\x18\x06 \x01(\tR\x04hint*V\n" +
+	"\x04hint\x18\x06 \x01(\tR\x04hint\x12\x14\n" +
+	"\x05cycle\x18\a \x03(\tR\x05cycle\x12\x1a\n" +
+	"\bposition\x18\b \x01(\x05R\bposition*V\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEXCLUSIVE\x10\x01\x12\r\n" +
@@ -2360,7 +5020,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x13APPLIED_UNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02NO\x10\x01\x12\a\n" +
 	"\x03YES\x10\x02\x12\t\n" +
-	"\x05MAYBE\x10\x03*\xea\x03\n" +
+	"\x05MAYBE\x10\x03*\x95\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\x0f\n" +
@@ -2387,7 +5047,16 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x10TOKENS_EXHAUSTED\x10\x14\x12\x13\n" +
 	"\x0fNOT_INITIALISED\x10\x15\x12\x15\n" +
 	"\x11PERMISSION_DENIED\x10\x17\x12\f\n" +
-	"\bINTERNAL\x10\x18\"\x04\b\x16\x10\x16*\rRESOURCE_FREE2\x93\x04\n" +
+	"\bINTERNAL\x10\x18\x12\f\n" +
+	"\bDEADLOCK\x10\x19\x12\x13\n" +
+	"\x0fTOO_MANY_LEASES\x10\x1a\x12\x10\n" +
+	"\fRATE_LIMITED\x10\x1b\x12\x11\n" +
+	"\rHOLD_TOO_LONG\x10\x1c\x12\x10\n" +
+	"\fLOCK_DELAYED\x10\x1d\x12\x13\n" +
+	"\x0fUNAUTHENTICATED\x10\x1e\x12\x11\n" +
+	"\rMEMBER_EXISTS\x10\x1f\x12\x12\n" +
+	"\x0eNO_SUCH_MEMBER\x10 \x12\x13\n" +
+	"\x0fVERSION_TOO_LOW\x10!\"\x04\b\x16\x10\x16*\rRESOURCE_FREE2\x9d\a\n" +
 	"\x05Locks\x12N\n" +
 	"\aAcquire\x12 .lychgate.lock.v1.AcquireRequest\x1a!.lychgate.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.lychgate.lock.v1.RenewRequest\x1a\x1f.lychgate.lock.v1.RenewResponse\x12N\n" +
@@ -2395,11 +5064,24 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06Cancel\x12\x1f.lychgate.lock.v1.CancelRequest\x1a .lychgate.lock.v1.CancelResponse\x12H\n" +
 	"\x05Break\x12\x1e.lychgate.lock.v1.BreakRequest\x1a\x1f.lychgate.lock.v1.BreakResponse\x12B\n" +
 	"\x03Get\x12\x1c.lychgate.lock.v1.GetRequest\x1a\x1d.lychgate.lock.v1.GetResponse\x12E\n" +
-	"\x04List\x12\x1d.lychgate.lock.v1.ListRequest\x1a\x1e.lychgate.lock.v1.ListResponse2\xe4\x01\n" +
+	"\x04List\x12\x1d.lychgate.lock.v1.ListRequest\x1a\x1e.lychgate.lock.v1.ListResponse\x12N\n" +
+	"\x06Follow\x12 .lychgate.lock.v1.AcquireRequest\x1a .lychgate.lock.v1.FollowResponse0\x01\x12T\n" +
+	"\tHeartbeat\x12\".lychgate.lock.v1.HeartbeatRequest\x1a#.lychgate.lock.v1.HeartbeatResponse\x12R\n" +
+	"\aSession\x12 .lychgate.lock.v1.SessionRequest\x1a!.lychgate.lock.v1.SessionResponse(\x010\x01\x12J\n" +
+	"\x05Watch\x12\x1e.lychgate.lock.v1.WatchRequest\x1a\x1f.lychgate.lock.v1.WatchResponse0\x01\x12B\n" +
+	"\x03Hot\x12\x1c.lychgate.lock.v1.HotRequest\x1a\x1d.lychgate.lock.v1.HotResponse2\xe9\x06\n" +
 	"\aCluster\x12K\n" +
 	"\x06Status\x12\x1f.lychgate.lock.v1.StatusRequest\x1a .lychgate.lock.v1.StatusResponse\x12E\n" +
 	"\x04Keys\x12\x1d.lychgate.lock.v1.KeysRequest\x1a\x1e.lychgate.lock.v1.KeysResponse\x12E\n" +
-	"\x04Meet\x12\x1d.lychgate.lock.v1.MeetRequest\x1a\x1e.lychgate.lock.v1.MeetResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
+	"\x04Meet\x12\x1d.lychgate.lock.v1.MeetRequest\x1a\x1e.lychgate.lock.v1.MeetResponse\x12E\n" +
+	"\x04Join\x12\x1d.lychgate.lock.v1.JoinRequest\x1a\x1e.lychgate.lock.v1.JoinResponse\x12K\n" +
+	"\x06Remove\x12\x1f.lychgate.lock.v1.RemoveRequest\x1a .lychgate.lock.v1.RemoveResponse\x12Q\n" +
+	"\bTransfer\x12!.lychgate.lock.v1.TransferRequest\x1a\".lychgate.lock.v1.TransferResponse\x12G\n" +
+	"\x04Save\x12\x1d.lychgate.lock.v1.SaveRequest\x1a\x1e.lychgate.lock.v1.SaveResponse0\x01\x12K\n" +
+	"\x06Rotate\x12\x1f.lychgate.lock.v1.RotateRequest\x1a .lychgate.lock.v1.RotateResponse\x12T\n" +
+	"\tPutPolicy\x12\".lychgate.lock.v1.PutPolicyRequest\x1a#.lychgate.lock.v1.PutPolicyResponse\x12]\n" +
+	"\fDeletePolicy\x12%.lychgate.lock.v1.DeletePolicyRequest\x1a&.lychgate.lock.v1.DeletePolicyResponse\x12Q\n" +
+	"\bPolicies\x12!.lychgate.lock.v1.PoliciesRequest\x1a\".lychgate.lock.v1.PoliciesResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
 
 var (
 	file_coordinator_lockpb_lock_proto_rawDescOnce sync.Once
@@ -2413,84 +5095,180 @@ func file_coordinator_lockpb_lock_proto_rawDescGZIP() []byte {
 	return file_coordinator_lockpb_lock_proto_rawDescData
 }
 
-var file_coordinator_lockpb_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_coordinator_lockpb_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
+var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
 var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(Mode)(0),                     // 0: lychgate.lock.v1.Mode
 	(RequestState)(0),             // 1: lychgate.lock.v1.RequestState
 	(Applied)(0),                  // 2: lychgate.lock.v1.Applied
 	(Reason)(0),                   // 3: lychgate.lock.v1.Reason
-	(*AcquireRequest)(nil),        // 4: lychgate.lock.v1.AcquireRequest
-	(*AcquireResponse)(nil),       // 5: lychgate.lock.v1.AcquireResponse
-	(*RenewRequest)(nil),          // 6: lychgate.lock.v1.RenewRequest
-	(*RenewResponse)(nil),         // 7: lychgate.lock.v1.RenewResponse
-	(*ReleaseRequest)(nil),        // 8: lychgate.lock.v1.ReleaseRequest
-	(*ReleaseResponse)(nil),       // 9: lychgate.lock.v1.ReleaseResponse
-	(*CancelRequest)(nil),         // 10: lychgate.lock.v1.CancelRequest
-	(*CancelResponse)(nil),        // 11: lychgate.lock.v1.CancelResponse
-	(*BreakRequest)(nil),          // 12: lychgate.lock.v1.BreakRequest
-	(*BreakResponse)(nil),         // 13: lychgate.lock.v1.BreakResponse
-	(*GetRequest)(nil),            // 14: lychgate.lock.v1.GetRequest
-	(*GetResponse)(nil),           // 15: lychgate.lock.v1.GetResponse
-	(*ListRequest)(nil),           // 16: lychgate.lock.v1.ListRequest
-	(*ListResponse)(nil),          // 17: lychgate.lock.v1.ListResponse
-	(*Lock)(nil),                  // 18: lychgate.lock.v1.Lock
-	(*Holder)(nil),                // 19: lychgate.lock.v1.Holder
-	(*Waiter)(nil),                // 20: lychgate.lock.v1.Waiter
-	(*StatusRequest)(nil),         // 21: lychgate.lock.v1.StatusRequest
-	(*StatusResponse)(nil),        // 22: lychgate.lock.v1.StatusResponse
-	(*MeetRequest)(nil),           // 23: lychgate.lock.v1.MeetRequest
-	(*MeetResponse)(nil),          // 24: lychgate.lock.v1.MeetResponse
-	(*Node)(nil),                  // 25: lychgate.lock.v1.Node
-	(*KeysRequest)(nil),           // 26: lychgate.lock.v1.KeysRequest
-	(*KeysResponse)(nil),          // 27: lychgate.lock.v1.KeysResponse
-	(*Key)(nil),                   // 28: lychgate.lock.v1.Key
-	(*Refusal)(nil),               // 29: lychgate.lock.v1.Refusal
-	(*timestamppb.Timestamp)(nil), // 30: google.protobuf.Timestamp
+	(Change_Kind)(0),              // 4: lychgate.lock.v1.Change.Kind
+	(*AcquireRequest)(nil),        // 5: lychgate.lock.v1.AcquireRequest
+	(*AcquireResponse)(nil),       // 6: lychgate.lock.v1.AcquireResponse
+	(*FollowResponse)(nil),        // 7: lychgate.lock.v1.FollowResponse
+	(*Progress)(nil),              // 8: lychgate.lock.v1.Progress
+	(*HeartbeatRequest)(nil),      // 9: lychgate.lock.v1.HeartbeatRequest
+	(*HeartbeatResponse)(nil),     // 10: lychgate.lock.v1.HeartbeatResponse
+	(*Beat)(nil),                  // 11: lychgate.lock.v1.Beat
+	(*SessionRequest)(nil),        // 12: lychgate.lock.v1.SessionRequest
+	(*Call)(nil),                  // 13: lychgate.lock.v1.Call
+	(*Abandon)(nil),               // 14: lychgate.lock.v1.Abandon
+	(*SessionResponse)(nil),       // 15: lychgate.lock.v1.SessionResponse
+	(*Answer)(nil),                // 16: lychgate.lock.v1.Answer
+	(*Failure)(nil),               // 17: lychgate.lock.v1.Failure
+	(*Leader)(nil),                // 18: lychgate.lock.v1.Leader
+	(*WatchRequest)(nil),          // 19: lychgate.lock.v1.WatchRequest
+	(*WatchResponse)(nil),         // 20: lychgate.lock.v1.WatchResponse
+	(*Change)(nil),                // 21: lychgate.lock.v1.Change
+	(*HotRequest)(nil),            // 22: lychgate.lock.v1.HotRequest
+	(*HotResponse)(nil),           // 23: lychgate.lock.v1.HotResponse
+	(*HotResource)(nil),           // 24: lychgate.lock.v1.HotResource
+	(*RenewRequest)(nil),          // 25: lychgate.lock.v1.RenewRequest
+	(*RenewResponse)(nil),         // 26: lychgate.lock.v1.RenewResponse
+	(*ReleaseRequest)(nil),        // 27: lychgate.lock.v1.ReleaseRequest
+	(*ReleaseResponse)(nil),       // 28: lychgate.lock.v1.ReleaseResponse
+	(*CancelRequest)(nil),         // 29: lychgate.lock.v1.CancelRequest
+	(*CancelResponse)(nil),        // 30: lychgate.lock.v1.CancelResponse
+	(*BreakRequest)(nil),          // 31: lychgate.lock.v1.BreakRequest
+	(*BreakResponse)(nil),         // 32: lychgate.lock.v1.BreakResponse
+	(*GetRequest)(nil),            // 33: lychgate.lock.v1.GetRequest
+	(*GetResponse)(nil),           // 34: lychgate.lock.v1.GetResponse
+	(*ListRequest)(nil),           // 35: lychgate.lock.v1.ListRequest
+	(*ListResponse)(nil),          // 36: lychgate.lock.v1.ListResponse
+	(*Lock)(nil),                  // 37: lychgate.lock.v1.Lock
+	(*Holder)(nil),                // 38: lychgate.lock.v1.Holder
+	(*Waiter)(nil),                // 39: lychgate.lock.v1.Waiter
+	(*StatusRequest)(nil),         // 40: lychgate.lock.v1.StatusRequest
+	(*StatusResponse)(nil),        // 41: lychgate.lock.v1.StatusResponse
+	(*GroupStatus)(nil),           // 42: lychgate.lock.v1.GroupStatus
+	(*MeetRequest)(nil),           // 43: lychgate.lock.v1.MeetRequest
+	(*MeetResponse)(nil),          // 44: lychgate.lock.v1.MeetResponse
+	(*Node)(nil),                  // 45: lychgate.lock.v1.Node
+	(*JoinRequest)(nil),           // 46: lychgate.lock.v1.JoinRequest
+	(*JoinResponse)(nil),          // 47: lychgate.lock.v1.JoinResponse
+	(*RemoveRequest)(nil),         // 48: lychgate.lock.v1.RemoveRequest
+	(*RemoveResponse)(nil),        // 49: lychgate.lock.v1.RemoveResponse
+	(*TransferRequest)(nil),       // 50: lychgate.lock.v1.TransferRequest
+	(*TransferResponse)(nil),      // 51: lychgate.lock.v1.TransferResponse
+	(*SaveRequest)(nil),           // 52: lychgate.lock.v1.SaveRequest
+	(*SaveResponse)(nil),          // 53: lychgate.lock.v1.SaveResponse
+	(*RotateRequest)(nil),         // 54: lychgate.lock.v1.RotateRequest
+	(*RotateResponse)(nil),        // 55: lychgate.lock.v1.RotateResponse
+	(*Policy)(nil),                // 56: lychgate.lock.v1.Policy
+	(*PutPolicyRequest)(nil),      // 57: lychgate.lock.v1.PutPolicyRequest
+	(*PutPolicyResponse)(nil),     // 58: lychgate.lock.v1.PutPolicyResponse
+	(*DeletePolicyRequest)(nil),   // 59: lychgate.lock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),  // 60: lychgate.lock.v1.DeletePolicyResponse
+	(*PoliciesRequest)(nil),       // 61: lychgate.lock.v1.PoliciesRequest
+	(*PoliciesResponse)(nil),      // 62: lychgate.lock.v1.PoliciesResponse
+	(*KeysRequest)(nil),           // 63: lychgate.lock.v1.KeysRequest
+	(*KeysResponse)(nil),          // 64: lychgate.lock.v1.KeysResponse
+	(*Key)(nil),                   // 65: lychgate.lock.v1.Key
+	(*Refusal)(nil),               // 66: lychgate.lock.v1.Refusal
+	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
 }
 var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	0,  // 0: lychgate.lock.v1.AcquireRequest.mode:type_name -> lychgate.lock.v1.Mode
-	30, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
+	67, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 2: lychgate.lock.v1.AcquireResponse.mode:type_name -> lychgate.lock.v1.Mode
-	30, // 3: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
-	1,  // 4: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
-	19, // 5: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
-	18, // 6: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
-	18, // 7: lychgate.lock.v1.ListResponse.locks:type_name -> lychgate.lock.v1.Lock
-	19, // 8: lychgate.lock.v1.Lock.holders:type_name -> lychgate.lock.v1.Holder
-	20, // 9: lychgate.lock.v1.Lock.waiters:type_name -> lychgate.lock.v1.Waiter
-	0,  // 10: lychgate.lock.v1.Holder.mode:type_name -> lychgate.lock.v1.Mode
-	0,  // 11: lychgate.lock.v1.Waiter.mode:type_name -> lychgate.lock.v1.Mode
-	25, // 12: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
-	28, // 13: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
-	3,  // 14: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
-	2,  // 15: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
-	19, // 16: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
-	4,  // 17: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
-	6,  // 18: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
-	8,  // 19: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
-	10, // 20: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
-	12, // 21: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
-	14, // 22: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
-	16, // 23: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
-	21, // 24: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
-	26, // 25: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
-	23, // 26: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
-	5,  // 27: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
-	7,  // 28: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
-	9,  // 29: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
-	11, // 30: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
-	13, // 31: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
-	15, // 32: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
-	17, // 33: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
-	22, // 34: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
-	27, // 35: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
-	24, // 36: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
-	27, // [27:37] is the sub-list for method output_type
-	17, // [17:27] is the sub-list for method input_type
-	17, // [17:17] is the sub-list for extension type_name
-	17, // [17:17] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	8,  // 3: lychgate.lock.v1.FollowResponse.progress:type_name -> lychgate.lock.v1.Progress
+	6,  // 4: lychgate.lock.v1.FollowResponse.granted:type_name -> lychgate.lock.v1.AcquireResponse
+	38, // 5: lychgate.lock.v1.Progress.holder:type_name -> lychgate.lock.v1.Holder
+	11, // 6: lychgate.lock.v1.HeartbeatResponse.beats:type_name -> lychgate.lock.v1.Beat
+	66, // 7: lychgate.lock.v1.Beat.refusal:type_name -> lychgate.lock.v1.Refusal
+	13, // 8: lychgate.lock.v1.SessionRequest.calls:type_name -> lychgate.lock.v1.Call
+	5,  // 9: lychgate.lock.v1.Call.acquire:type_name -> lychgate.lock.v1.AcquireRequest
+	25, // 10: lychgate.lock.v1.Call.renew:type_name -> lychgate.lock.v1.RenewRequest
+	27, // 11: lychgate.lock.v1.Call.release:type_name -> lychgate.lock.v1.ReleaseRequest
+	29, // 12: lychgate.lock.v1.Call.cancel:type_name -> lychgate.lock.v1.CancelRequest
+	9,  // 13: lychgate.lock.v1.Call.heartbeat:type_name -> lychgate.lock.v1.HeartbeatRequest
+	14, // 14: lychgate.lock.v1.Call.abandon:type_name -> lychgate.lock.v1.Abandon
+	16, // 15: lychgate.lock.v1.SessionResponse.answers:type_name -> lychgate.lock.v1.Answer
+	18, // 16: lychgate.lock.v1.SessionResponse.leaders:type_name -> lychgate.lock.v1.Leader
+	6,  // 17: lychgate.lock.v1.Answer.acquire:type_name -> lychgate.lock.v1.AcquireResponse
+	26, // 18: lychgate.lock.v1.Answer.renew:type_name -> lychgate.lock.v1.RenewResponse
+	28, // 19: lychgate.lock.v1.Answer.release:type_name -> lychgate.lock.v1.ReleaseResponse
+	30, // 20: lychgate.lock.v1.Answer.cancel:type_name -> lychgate.lock.v1.CancelResponse
+	10, // 21: lychgate.lock.v1.Answer.heartbeat:type_name -> lychgate.lock.v1.HeartbeatResponse
+	17, // 22: lychgate.lock.v1.Answer.failure:type_name -> lychgate.lock.v1.Failure
+	66, // 23: lychgate.lock.v1.Failure.refusal:type_name -> lychgate.lock.v1.Refusal
+	21, // 24: lychgate.lock.v1.WatchResponse.changes:type_name -> lychgate.lock.v1.Change
+	4,  // 25: lychgate.lock.v1.Change.kind:type_name -> lychgate.lock.v1.Change.Kind
+	38, // 26: lychgate.lock.v1.Change.holder:type_name -> lychgate.lock.v1.Holder
+	24, // 27: lychgate.lock.v1.HotResponse.resources:type_name -> lychgate.lock.v1.HotResource
+	67, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	1,  // 29: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
+	38, // 30: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
+	37, // 31: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
+	37, // 32: lychgate.lock.v1.ListResponse.locks:type_name -> lychgate.lock.v1.Lock
+	38, // 33: lychgate.lock.v1.Lock.holders:type_name -> lychgate.lock.v1.Holder
+	39, // 34: lychgate.lock.v1.Lock.waiters:type_name -> lychgate.lock.v1.Waiter
+	0,  // 35: lychgate.lock.v1.Holder.mode:type_name -> lychgate.lock.v1.Mode
+	0,  // 36: lychgate.lock.v1.Waiter.mode:type_name -> lychgate.lock.v1.Mode
+	45, // 37: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
+	42, // 38: lychgate.lock.v1.StatusResponse.groups:type_name -> lychgate.lock.v1.GroupStatus
+	45, // 39: lychgate.lock.v1.JoinRequest.node:type_name -> lychgate.lock.v1.Node
+	45, // 40: lychgate.lock.v1.JoinResponse.nodes:type_name -> lychgate.lock.v1.Node
+	45, // 41: lychgate.lock.v1.RemoveResponse.nodes:type_name -> lychgate.lock.v1.Node
+	18, // 42: lychgate.lock.v1.TransferResponse.leaders:type_name -> lychgate.lock.v1.Leader
+	65, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
+	56, // 44: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
+	56, // 45: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
+	65, // 46: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
+	3,  // 47: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
+	2,  // 48: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
+	38, // 49: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
+	5,  // 50: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
+	25, // 51: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
+	27, // 52: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
+	29, // 53: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
+	31, // 54: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
+	33, // 55: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
+	35, // 56: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
+	5,  // 57: lychgate.lock.v1.Locks.Follow:input_type -> lychgate.lock.v1.AcquireRequest
+	9,  // 58: lychgate.lock.v1.Locks.Heartbeat:input_type -> lychgate.lock.v1.HeartbeatRequest
+	12, // 59: lychgate.lock.v1.Locks.Session:input_type -> lychgate.lock.v1.SessionRequest
+	19, // 60: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
+	22, // 61: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
+	40, // 62: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
+	63, // 63: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
+	43, // 64: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
+	46, // 65: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
+	48, // 66: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
+	50, // 67: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
+	52, // 68: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
+	54, // 69: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
+	57, // 70: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
+	59, // 71: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
+	61, // 72: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
+	6,  // 73: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
+	26, // 74: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
+	28, // 75: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
+	30, // 76: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
+	32, // 77: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
+	34, // 78: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
+	36, // 79: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
+	7,  // 80: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
+	10, // 81: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
+	15, // 82: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
+	20, // 83: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
+	23, // 84: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
+	41, // 85: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
+	64, // 86: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
+	44, // 87: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
+	47, // 88: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
+	49, // 89: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
+	51, // 90: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
+	53, // 91: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
+	55, // 92: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
+	58, // 93: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
+	60, // 94: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
+	62, // 95: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
+	73, // [73:96] is the sub-list for method output_type
+	50, // [50:73] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_coordinator_lockpb_lock_proto_init() }
@@ -2499,14 +5277,43 @@ func file_coordinator_lockpb_lock_proto_init() {
 		return
 	}
 	file_coordinator_lockpb_lock_proto_msgTypes[0].OneofWrappers = []any{}
-	file_coordinator_lockpb_lock_proto_msgTypes[2].OneofWrappers = []any{}
+	file_coordinator_lockpb_lock_proto_msgTypes[2].OneofWrappers = []any{
+		(*FollowResponse_Progress)(nil),
+		(*FollowResponse_Granted)(nil),
+	}
+	file_coordinator_lockpb_lock_proto_msgTypes[8].OneofWrappers = []any{
+		(*Call_Acquire)(nil),
+		(*Call_Renew)(nil),
+		(*Call_Release)(nil),
+		(*Call_Cancel)(nil),
+		(*Call_Heartbeat)(nil),
+		(*Call_Abandon)(nil),
+	}
+	file_coordinator_lockpb_lock_proto_msgTypes[11].OneofWrappers = []any{
+		(*Answer_Acquire)(nil),
+		(*Answer_Renew)(nil),
+		(*Answer_Release)(nil),
+		(*Answer_Cancel)(nil),
+		(*Answer_Heartbeat)(nil),
+		(*Answer_Failure)(nil),
+	}
+	file_coordinator_lockpb_lock_proto_msgTypes[20].OneofWrappers = []any{}
+	file_coordinator_lockpb_lock_proto_msgTypes[45].OneofWrappers = []any{}
+	file_coordinator_lockpb_lock_proto_msgTypes[51].OneofWrappers = []any{
+		(*Policy_Prefix)(nil),
+		(*Policy_Tenant)(nil),
+	}
+	file_coordinator_lockpb_lock_proto_msgTypes[54].OneofWrappers = []any{
+		(*DeletePolicyRequest_Prefix)(nil),
+		(*DeletePolicyRequest_Tenant)(nil),
+	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coordinator_lockpb_lock_proto_rawDesc), len(file_coordinator_lockpb_lock_proto_rawDesc)),
-			NumEnums:      4,
-			NumMessages:   26,
+			NumEnums:      5,
+			NumMessages:   62,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

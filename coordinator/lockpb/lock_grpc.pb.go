@@ -21,13 +21,18 @@ import (
 const _ = grpc.SupportPackageIsVersion9
 
 const (
-	Locks_Acquire_FullMethodName = "/lychgate.lock.v1.Locks/Acquire"
-	Locks_Renew_FullMethodName   = "/lychgate.lock.v1.Locks/Renew"
-	Locks_Release_FullMethodName = "/lychgate.lock.v1.Locks/Release"
-	Locks_Cancel_FullMethodName  = "/lychgate.lock.v1.Locks/Cancel"
-	Locks_Break_FullMethodName   = "/lychgate.lock.v1.Locks/Break"
-	Locks_Get_FullMethodName     = "/lychgate.lock.v1.Locks/Get"
-	Locks_List_FullMethodName    = "/lychgate.lock.v1.Locks/List"
+	Locks_Acquire_FullMethodName   = "/lychgate.lock.v1.Locks/Acquire"
+	Locks_Renew_FullMethodName     = "/lychgate.lock.v1.Locks/Renew"
+	Locks_Release_FullMethodName   = "/lychgate.lock.v1.Locks/Release"
+	Locks_Cancel_FullMethodName    = "/lychgate.lock.v1.Locks/Cancel"
+	Locks_Break_FullMethodName     = "/lychgate.lock.v1.Locks/Break"
+	Locks_Get_FullMethodName       = "/lychgate.lock.v1.Locks/Get"
+	Locks_List_FullMethodName      = "/lychgate.lock.v1.Locks/List"
+	Locks_Follow_FullMethodName    = "/lychgate.lock.v1.Locks/Follow"
+	Locks_Heartbeat_FullMethodName = "/lychgate.lock.v1.Locks/Heartbeat"
+	Locks_Session_FullMethodName   = "/lychgate.lock.v1.Locks/Session"
+	Locks_Watch_FullMethodName     = "/lychgate.lock.v1.Locks/Watch"
+	Locks_Hot_FullMethodName       = "/lychgate.lock.v1.Locks/Hot"
 )
 
 // LocksClient is the client API for Locks service.
@@ -52,6 +57,18 @@ type LocksClient interface {
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
 	// List pages through held or awaited resources in the order of their names.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
+	// Follow is Acquire that also tells, while it waits, how the queue goes. The last message carries the lease; a refusal
+	// is the stream's status. Leaving the stream is like leaving Acquire.
+	Follow(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error)
+	// Heartbeat renews many leases of the caller in one message, and answers for each.
+	Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error)
+	// Session carries many calls of one client over one stream, answered in any order.
+	Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error)
+	// Watch streams what became true of the resources with a prefix, from a revision on. It begins with a resync if what
+	// came after that revision is not kept any more, and may be resynced at any time if its reader is slow.
+	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
+	// Hot lists the resources that were asked for most lately, as the leaders of their groups count them.
+	Hot(ctx context.Context, in *HotRequest, opts ...grpc.CallOption) (*HotResponse, error)
 }
 
 type locksClient struct {
@@ -132,6 +149,77 @@ func (c *locksClient) List(ctx context.Context, in *ListRequest, opts ...grpc.Ca
 	return out, nil
 }
 
+func (c *locksClient) Follow(ctx context.Context, in *AcquireRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[FollowResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Locks_ServiceDesc.Streams[0], Locks_Follow_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[AcquireRequest, FollowResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_FollowClient = grpc.ServerStreamingClient[FollowResponse]
+
+func (c *locksClient) Heartbeat(ctx context.Context, in *HeartbeatRequest, opts ...grpc.CallOption) (*HeartbeatResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HeartbeatResponse)
+	err := c.cc.Invoke(ctx, Locks_Heartbeat_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *locksClient) Session(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[SessionRequest, SessionResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Locks_ServiceDesc.Streams[1], Locks_Session_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SessionRequest, SessionResponse]{ClientStream: stream}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_SessionClient = grpc.BidiStreamingClient[SessionRequest, SessionResponse]
+
+func (c *locksClient) Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Locks_ServiceDesc.Streams[2], Locks_Watch_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[WatchRequest, WatchResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_WatchClient = grpc.ServerStreamingClient[WatchResponse]
+
+func (c *locksClient) Hot(ctx context.Context, in *HotRequest, opts ...grpc.CallOption) (*HotResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(HotResponse)
+	err := c.cc.Invoke(ctx, Locks_Hot_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // LocksServer is the server API for Locks service.
 // All implementations must embed UnimplementedLocksServer
 // for forward compatibility.
@@ -154,6 +242,18 @@ type LocksServer interface {
 	Get(context.Context, *GetRequest) (*GetResponse, error)
 	// List pages through held or awaited resources in the order of their names.
 	List(context.Context, *ListRequest) (*ListResponse, error)
+	// Follow is Acquire that also tells, while it waits, how the queue goes. The last message carries the lease; a refusal
+	// is the stream's status. Leaving the stream is like leaving Acquire.
+	Follow(*AcquireRequest, grpc.ServerStreamingServer[FollowResponse]) error
+	// Heartbeat renews many leases of the caller in one message, and answers for each.
+	Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error)
+	// Session carries many calls of one client over one stream, answered in any order.
+	Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error
+	// Watch streams what became true of the resources with a prefix, from a revision on. It begins with a resync if what
+	// came after that revision is not kept any more, and may be resynced at any time if its reader is slow.
+	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
+	// Hot lists the resources that were asked for most lately, as the leaders of their groups count them.
+	Hot(context.Context, *HotRequest) (*HotResponse, error)
 	mustEmbedUnimplementedLocksServer()
 }
 
@@ -184,6 +284,21 @@ func (UnimplementedLocksServer) Get(context.Context, *GetRequest) (*GetResponse,
 }
 func (UnimplementedLocksServer) List(context.Context, *ListRequest) (*ListResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method List not implemented")
+}
+func (UnimplementedLocksServer) Follow(*AcquireRequest, grpc.ServerStreamingServer[FollowResponse]) error {
+	return status.Error(codes.Unimplemented, "method Follow not implemented")
+}
+func (UnimplementedLocksServer) Heartbeat(context.Context, *HeartbeatRequest) (*HeartbeatResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Heartbeat not implemented")
+}
+func (UnimplementedLocksServer) Session(grpc.BidiStreamingServer[SessionRequest, SessionResponse]) error {
+	return status.Error(codes.Unimplemented, "method Session not implemented")
+}
+func (UnimplementedLocksServer) Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error {
+	return status.Error(codes.Unimplemented, "method Watch not implemented")
+}
+func (UnimplementedLocksServer) Hot(context.Context, *HotRequest) (*HotResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Hot not implemented")
 }
 func (UnimplementedLocksServer) mustEmbedUnimplementedLocksServer() {}
 func (UnimplementedLocksServer) testEmbeddedByValue()               {}
@@ -332,6 +447,71 @@ func _Locks_List_Handler(srv interface{}, ctx context.Context, dec func(interfac
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Locks_Follow_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(AcquireRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LocksServer).Follow(m, &grpc.GenericServerStream[AcquireRequest, FollowResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_FollowServer = grpc.ServerStreamingServer[FollowResponse]
+
+func _Locks_Heartbeat_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HeartbeatRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocksServer).Heartbeat(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Locks_Heartbeat_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocksServer).Heartbeat(ctx, req.(*HeartbeatRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Locks_Session_Handler(srv interface{}, stream grpc.ServerStream) error {
+	return srv.(LocksServer).Session(&grpc.GenericServerStream[SessionRequest, SessionResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_SessionServer = grpc.BidiStreamingServer[SessionRequest, SessionResponse]
+
+func _Locks_Watch_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(WatchRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(LocksServer).Watch(m, &grpc.GenericServerStream[WatchRequest, WatchResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Locks_WatchServer = grpc.ServerStreamingServer[WatchResponse]
+
+func _Locks_Hot_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(HotRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(LocksServer).Hot(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Locks_Hot_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(LocksServer).Hot(ctx, req.(*HotRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Locks_ServiceDesc is the grpc.ServiceDesc for Locks service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -367,15 +547,48 @@ var Locks_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "List",
 			Handler:    _Locks_List_Handler,
 		},
+		{
+			MethodName: "Heartbeat",
+			Handler:    _Locks_Heartbeat_Handler,
+		},
+		{
+			MethodName: "Hot",
+			Handler:    _Locks_Hot_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Follow",
+			Handler:       _Locks_Follow_Handler,
+			ServerStreams: true,
+		},
+		{
+			StreamName:    "Session",
+			Handler:       _Locks_Session_Handler,
+			ServerStreams: true,
+			ClientStreams: true,
+		},
+		{
+			StreamName:    "Watch",
+			Handler:       _Locks_Watch_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "coordinator/lockpb/lock.proto",
 }
 
 const (
-	Cluster_Status_FullMethodName = "/lychgate.lock.v1.Cluster/Status"
-	Cluster_Keys_FullMethodName   = "/lychgate.lock.v1.Cluster/Keys"
-	Cluster_Meet_FullMethodName   = "/lychgate.lock.v1.Cluster/Meet"
+	Cluster_Status_FullMethodName       = "/lychgate.lock.v1.Cluster/Status"
+	Cluster_Keys_FullMethodName         = "/lychgate.lock.v1.Cluster/Keys"
+	Cluster_Meet_FullMethodName         = "/lychgate.lock.v1.Cluster/Meet"
+	Cluster_Join_FullMethodName         = "/lychgate.lock.v1.Cluster/Join"
+	Cluster_Remove_FullMethodName       = "/lychgate.lock.v1.Cluster/Remove"
+	Cluster_Transfer_FullMethodName     = "/lychgate.lock.v1.Cluster/Transfer"
+	Cluster_Save_FullMethodName         = "/lychgate.lock.v1.Cluster/Save"
+	Cluster_Rotate_FullMethodName       = "/lychgate.lock.v1.Cluster/Rotate"
+	Cluster_PutPolicy_FullMethodName    = "/lychgate.lock.v1.Cluster/PutPolicy"
+	Cluster_DeletePolicy_FullMethodName = "/lychgate.lock.v1.Cluster/DeletePolicy"
+	Cluster_Policies_FullMethodName     = "/lychgate.lock.v1.Cluster/Policies"
 )
 
 // ClusterClient is the client API for Cluster service.
@@ -391,6 +604,22 @@ type ClusterClient interface {
 	// Meet is how a node whose folder is empty asks the others whether there is a cluster. Between nodes only: it has no
 	// HTTP form, and the answering node remembers what the asking one says of itself.
 	Meet(ctx context.Context, in *MeetRequest, opts ...grpc.CallOption) (*MeetResponse, error)
+	// Join makes a node a member: first without a vote, and with one when it has caught up. It blocks until then.
+	Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error)
+	// Remove takes a member's vote and place away.
+	Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error)
+	// Transfer hands the leadership of one group, or of all that the node leads, to another node.
+	Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error)
+	// Save streams a snapshot of every group's state, as one archive that `lychgate cluster restore` reads.
+	Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveResponse], error)
+	// Rotate makes a new ticket key on every node that can be reached, and retires old ones after an overlap.
+	Rotate(ctx context.Context, in *RotateRequest, opts ...grpc.CallOption) (*RotateResponse, error)
+	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
+	PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error)
+	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
+	DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error)
+	// Policies lists them.
+	Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (*PoliciesResponse, error)
 }
 
 type clusterClient struct {
@@ -431,6 +660,95 @@ func (c *clusterClient) Meet(ctx context.Context, in *MeetRequest, opts ...grpc.
 	return out, nil
 }
 
+func (c *clusterClient) Join(ctx context.Context, in *JoinRequest, opts ...grpc.CallOption) (*JoinResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(JoinResponse)
+	err := c.cc.Invoke(ctx, Cluster_Join_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Remove(ctx context.Context, in *RemoveRequest, opts ...grpc.CallOption) (*RemoveResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RemoveResponse)
+	err := c.cc.Invoke(ctx, Cluster_Remove_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Transfer(ctx context.Context, in *TransferRequest, opts ...grpc.CallOption) (*TransferResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(TransferResponse)
+	err := c.cc.Invoke(ctx, Cluster_Transfer_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveResponse], error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	stream, err := c.cc.NewStream(ctx, &Cluster_ServiceDesc.Streams[0], Cluster_Save_FullMethodName, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	x := &grpc.GenericClientStream[SaveRequest, SaveResponse]{ClientStream: stream}
+	if err := x.ClientStream.SendMsg(in); err != nil {
+		return nil, err
+	}
+	if err := x.ClientStream.CloseSend(); err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SaveClient = grpc.ServerStreamingClient[SaveResponse]
+
+func (c *clusterClient) Rotate(ctx context.Context, in *RotateRequest, opts ...grpc.CallOption) (*RotateResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RotateResponse)
+	err := c.cc.Invoke(ctx, Cluster_Rotate_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PutPolicyResponse)
+	err := c.cc.Invoke(ctx, Cluster_PutPolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) DeletePolicy(ctx context.Context, in *DeletePolicyRequest, opts ...grpc.CallOption) (*DeletePolicyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DeletePolicyResponse)
+	err := c.cc.Invoke(ctx, Cluster_DeletePolicy_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Policies(ctx context.Context, in *PoliciesRequest, opts ...grpc.CallOption) (*PoliciesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(PoliciesResponse)
+	err := c.cc.Invoke(ctx, Cluster_Policies_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // ClusterServer is the server API for Cluster service.
 // All implementations must embed UnimplementedClusterServer
 // for forward compatibility.
@@ -444,6 +762,22 @@ type ClusterServer interface {
 	// Meet is how a node whose folder is empty asks the others whether there is a cluster. Between nodes only: it has no
 	// HTTP form, and the answering node remembers what the asking one says of itself.
 	Meet(context.Context, *MeetRequest) (*MeetResponse, error)
+	// Join makes a node a member: first without a vote, and with one when it has caught up. It blocks until then.
+	Join(context.Context, *JoinRequest) (*JoinResponse, error)
+	// Remove takes a member's vote and place away.
+	Remove(context.Context, *RemoveRequest) (*RemoveResponse, error)
+	// Transfer hands the leadership of one group, or of all that the node leads, to another node.
+	Transfer(context.Context, *TransferRequest) (*TransferResponse, error)
+	// Save streams a snapshot of every group's state, as one archive that `lychgate cluster restore` reads.
+	Save(*SaveRequest, grpc.ServerStreamingServer[SaveResponse]) error
+	// Rotate makes a new ticket key on every node that can be reached, and retires old ones after an overlap.
+	Rotate(context.Context, *RotateRequest) (*RotateResponse, error)
+	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
+	PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error)
+	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
+	DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error)
+	// Policies lists them.
+	Policies(context.Context, *PoliciesRequest) (*PoliciesResponse, error)
 	mustEmbedUnimplementedClusterServer()
 }
 
@@ -462,6 +796,30 @@ func (UnimplementedClusterServer) Keys(context.Context, *KeysRequest) (*KeysResp
 }
 func (UnimplementedClusterServer) Meet(context.Context, *MeetRequest) (*MeetResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Meet not implemented")
+}
+func (UnimplementedClusterServer) Join(context.Context, *JoinRequest) (*JoinResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Join not implemented")
+}
+func (UnimplementedClusterServer) Remove(context.Context, *RemoveRequest) (*RemoveResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Remove not implemented")
+}
+func (UnimplementedClusterServer) Transfer(context.Context, *TransferRequest) (*TransferResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Transfer not implemented")
+}
+func (UnimplementedClusterServer) Save(*SaveRequest, grpc.ServerStreamingServer[SaveResponse]) error {
+	return status.Error(codes.Unimplemented, "method Save not implemented")
+}
+func (UnimplementedClusterServer) Rotate(context.Context, *RotateRequest) (*RotateResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rotate not implemented")
+}
+func (UnimplementedClusterServer) PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method PutPolicy not implemented")
+}
+func (UnimplementedClusterServer) DeletePolicy(context.Context, *DeletePolicyRequest) (*DeletePolicyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DeletePolicy not implemented")
+}
+func (UnimplementedClusterServer) Policies(context.Context, *PoliciesRequest) (*PoliciesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Policies not implemented")
 }
 func (UnimplementedClusterServer) mustEmbedUnimplementedClusterServer() {}
 func (UnimplementedClusterServer) testEmbeddedByValue()                 {}
@@ -538,6 +896,143 @@ func _Cluster_Meet_Handler(srv interface{}, ctx context.Context, dec func(interf
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Join_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(JoinRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Join(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Join_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Join(ctx, req.(*JoinRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Remove_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RemoveRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Remove(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Remove_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Remove(ctx, req.(*RemoveRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Transfer_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(TransferRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Transfer(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Transfer_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Transfer(ctx, req.(*TransferRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Save_Handler(srv interface{}, stream grpc.ServerStream) error {
+	m := new(SaveRequest)
+	if err := stream.RecvMsg(m); err != nil {
+		return err
+	}
+	return srv.(ClusterServer).Save(m, &grpc.GenericServerStream[SaveRequest, SaveResponse]{ServerStream: stream})
+}
+
+// This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
+type Cluster_SaveServer = grpc.ServerStreamingServer[SaveResponse]
+
+func _Cluster_Rotate_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RotateRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Rotate(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Rotate_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Rotate(ctx, req.(*RotateRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_PutPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PutPolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).PutPolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_PutPolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).PutPolicy(ctx, req.(*PutPolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_DeletePolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DeletePolicyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).DeletePolicy(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_DeletePolicy_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).DeletePolicy(ctx, req.(*DeletePolicyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Policies_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(PoliciesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Policies(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Policies_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Policies(ctx, req.(*PoliciesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // Cluster_ServiceDesc is the grpc.ServiceDesc for Cluster service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -557,7 +1052,41 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 			MethodName: "Meet",
 			Handler:    _Cluster_Meet_Handler,
 		},
+		{
+			MethodName: "Join",
+			Handler:    _Cluster_Join_Handler,
+		},
+		{
+			MethodName: "Remove",
+			Handler:    _Cluster_Remove_Handler,
+		},
+		{
+			MethodName: "Transfer",
+			Handler:    _Cluster_Transfer_Handler,
+		},
+		{
+			MethodName: "Rotate",
+			Handler:    _Cluster_Rotate_Handler,
+		},
+		{
+			MethodName: "PutPolicy",
+			Handler:    _Cluster_PutPolicy_Handler,
+		},
+		{
+			MethodName: "DeletePolicy",
+			Handler:    _Cluster_DeletePolicy_Handler,
+		},
+		{
+			MethodName: "Policies",
+			Handler:    _Cluster_Policies_Handler,
+		},
 	},
-	Streams:  []grpc.StreamDesc{},
+	Streams: []grpc.StreamDesc{
+		{
+			StreamName:    "Save",
+			Handler:       _Cluster_Save_Handler,
+			ServerStreams: true,
+		},
+	},
 	Metadata: "coordinator/lockpb/lock.proto",
 }

@@ -66,6 +66,24 @@ func outwardOf(reason lockpb.Reason) outward {
 		return outward{codes.Unavailable, http.StatusServiceUnavailable, no, "the cluster is being created: try again"}
 	case lockpb.Reason_PERMISSION_DENIED:
 		return outward{codes.PermissionDenied, http.StatusForbidden, no, "ask an operator for the right"}
+	case lockpb.Reason_DEADLOCK:
+		return outward{codes.Aborted, http.StatusConflict, no, "release what you hold, and take the locks in one order everywhere"}
+	case lockpb.Reason_TOO_MANY_LEASES:
+		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "this tenant holds as many leases as its policy allows: release some"}
+	case lockpb.Reason_RATE_LIMITED:
+		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "this tenant acquires faster than its policy allows: try again after retry_after"}
+	case lockpb.Reason_HOLD_TOO_LONG:
+		return outward{codes.FailedPrecondition, http.StatusConflict, no, "the policy bounds how long one lease is held: release it and acquire again"}
+	case lockpb.Reason_LOCK_DELAYED:
+		return outward{codes.FailedPrecondition, http.StatusConflict, no, "its last holder did not release it: try again after retry_after, or set wait_timeout to wait"}
+	case lockpb.Reason_UNAUTHENTICATED:
+		return outward{codes.Unauthenticated, http.StatusUnauthorized, no, "show a client certificate or a token that this cluster knows"}
+	case lockpb.Reason_MEMBER_EXISTS:
+		return outward{codes.AlreadyExists, http.StatusConflict, no, "remove the old member first, or give the new node another id"}
+	case lockpb.Reason_NO_SUCH_MEMBER:
+		return outward{codes.NotFound, http.StatusNotFound, no, "see who is a member with: lychgate cluster status"}
+	case lockpb.Reason_VERSION_TOO_LOW:
+		return outward{codes.FailedPrecondition, http.StatusConflict, no, "a node of an older release is a member: upgrade or remove it"}
 	case lockpb.Reason_INTERNAL, lockpb.Reason_REASON_UNSPECIFIED:
 	}
 	return outward{codes.Internal, http.StatusInternalServerError, maybe, "report this with the node's log"}
