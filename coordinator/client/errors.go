@@ -84,6 +84,8 @@ type Error struct {
 	Field      string         // for INVALID: which field of the request
 	RetryAfter time.Duration  // the coordinator's wish; 0 if it has none
 	Holder     *lockpb.Holder // for REASON_HELD, ALREADY_HELD and WAIT_TIMEOUT: one of those that hold it, if known
+	Cycle      []string       // for DEADLOCK: the owners that wait for one another, this one's first
+	Position   int            // for WAIT_TIMEOUT: the place in the queue at its end; 0 if unknown
 	Hint       string         // what to do; may be empty
 	Code       codes.Code     // of the gRPC status
 	Message    string         // the coordinator's sentence
@@ -135,7 +137,7 @@ func (e *Error) Temporary() bool {
 	}
 	switch e.Reason {
 	case lockpb.Reason_OVERLOADED, lockpb.Reason_NO_LEADER, lockpb.Reason_OUTCOME_UNKNOWN,
-		lockpb.Reason_STOPPING, lockpb.Reason_NOT_INITIALISED:
+		lockpb.Reason_STOPPING, lockpb.Reason_NOT_INITIALISED, lockpb.Reason_RATE_LIMITED:
 		return true
 	case lockpb.Reason_REASON_UNSPECIFIED:
 		return e.unreachable()
@@ -205,6 +207,7 @@ func refusedAtTheDoor(c codes.Code) bool {
 func (e *Error) fill(r *lockpb.Refusal) {
 	e.Reason, e.Applied = r.GetReason(), r.GetApplied()
 	e.Field, e.Holder, e.Hint = r.GetField(), r.GetHolder(), r.GetHint()
+	e.Cycle, e.Position = r.GetCycle(), int(r.GetPosition())
 	e.RetryAfter = time.Duration(r.GetRetryAfter()) * time.Millisecond
 	switch {
 	case reads(e.Op):

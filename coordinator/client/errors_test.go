@@ -42,12 +42,21 @@ var sentinels = map[lockpb.Reason]error{
 	lockpb.Reason_NOT_INITIALISED:   client.ErrNotInitialised,
 	lockpb.Reason_PERMISSION_DENIED: client.ErrPermissionDenied,
 	lockpb.Reason_INTERNAL:          client.ErrInternal,
+	lockpb.Reason_DEADLOCK:          client.ErrDeadlock,
+	lockpb.Reason_TOO_MANY_LEASES:   client.ErrTooManyLeases,
+	lockpb.Reason_RATE_LIMITED:      client.ErrRateLimited,
+	lockpb.Reason_HOLD_TOO_LONG:     client.ErrHoldTooLong,
+	lockpb.Reason_LOCK_DELAYED:      client.ErrLockDelayed,
+	lockpb.Reason_UNAUTHENTICATED:   client.ErrUnauthenticated,
+	lockpb.Reason_MEMBER_EXISTS:     client.ErrMemberExists,
+	lockpb.Reason_NO_SUCH_MEMBER:    client.ErrNoSuchMember,
+	lockpb.Reason_VERSION_TOO_LOW:   client.ErrVersionTooLow,
 }
 
 func TestEveryReasonHasItsSentinel(t *testing.T) {
 	temporary := map[lockpb.Reason]bool{
 		lockpb.Reason_OVERLOADED: true, lockpb.Reason_NO_LEADER: true, lockpb.Reason_OUTCOME_UNKNOWN: true,
-		lockpb.Reason_STOPPING: true, lockpb.Reason_NOT_INITIALISED: true,
+		lockpb.Reason_STOPPING: true, lockpb.Reason_NOT_INITIALISED: true, lockpb.Reason_RATE_LIMITED: true,
 	}
 	for number, name := range lockpb.Reason_name {
 		reason := lockpb.Reason(number)
