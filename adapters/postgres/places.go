@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/lychgate/lychgate/proxy/gate"
 )
@@ -97,9 +98,15 @@ func (s *Server) leaveArriving(one *session) {
 	}
 }
 
-// unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve.
-func (s *Server) unbindLater(member *gate.Session, log *slog.Logger) {
+// unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve. With a
+// key, what the backend is doing is cancelled until then.
+func (s *Server) unbindLater(member *gate.Session, key []byte, log *slog.Logger) {
 	waits := s.later(s.unbinding, func() {
+		ctx, gone := context.WithCancel(s.hard)
+		defer gone()
+		if key != nil {
+			s.background.Go(func() { s.cancelAgain(ctx, key) })
+		}
 		if err := member.Close(s.hard); err != nil {
 			log.Warn("binding left to the next takeover", "cause", err.Error())
 		}
@@ -107,6 +114,19 @@ func (s *Server) unbindLater(member *gate.Session, log *slog.Logger) {
 	if !waits {
 		member.Abandon()
 		log.Warn("binding left to the next takeover", "cause", "too many sessions wait for their backends to be gone")
+	}
+}
+
+// cancelAgain repeats a cancel request until ctx is done. One request stops one statement, or comes between two, and
+// the backend goes on to what else the client has sent, without noticing that nobody is there.
+func (s *Server) cancelAgain(ctx context.Context, key []byte) {
+	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(pause):
+			s.forwardCancel(ctx, key)
+		}
 	}
 }
 

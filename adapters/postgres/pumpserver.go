@@ -347,9 +347,10 @@ func (r *relay) cancelIfBusy() {
 	r.mu.Lock()
 	busy := !r.talk.Idle() && !r.silent && !errors.Is(r.reason, errEnded) && !isStale(r.reason)
 	r.mu.Unlock()
-	server, key := r.session.server, r.session.backend.cancelKey
+	key := r.session.backend.cancelKey
 	if busy && len(key) >= 8 {
-		server.cancelLater(key, r.session.log)
+		r.session.unfinished = key
+		r.session.server.cancelLater(key, r.session.log)
 	}
 }
 

@@ -53,6 +53,7 @@ type session struct {
 	heldBack   []byte        // the server's first ReadyForQuery
 	member     *gate.Session // nil while the session cannot be bound
 	cannotBind *gate.Refusal // why not
+	unfinished []byte        // the cancel key, if the proxy ended the session while the backend was busy
 
 	mu    sync.Mutex
 	relay *relay // set when the session relays
@@ -288,7 +289,7 @@ func (s *session) close(err error) {
 		s.log.Debug("session ended", "cause", err.Error())
 	}
 	if s.member != nil {
-		s.server.unbindLater(s.member, s.log)
+		s.server.unbindLater(s.member, s.unfinished, s.log)
 	}
 }
 

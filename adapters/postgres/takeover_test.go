@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -239,37 +240,90 @@ func TestEndLease(t *testing.T) {
 	await(t, "the database's rows to go, and so the statement", func() bool { return w.rows() == 1 })
 }
 
+// A cancel request that overtakes its statement finds an idle backend, and is forgotten there.
+func TestEndLeaseStopsWhatIsOnItsWay(t *testing.T) {
+	w := newWorld(t)
+	var held <-chan struct{}
+	p := w.proxy(func(s *settings) { s.server.Upstream, held = overtaken(t, s.server.Upstream, "pg_sleep") })
+	r := p.raw(with(w.ticket("ledger", 41)))
+	r.send(&query{String: "select pg_sleep(600)"})
+	<-held
+	if got := p.gate.EndLease(lease.NewID(1, [14]byte{41}).Hash().String()); got != 1 {
+		t.Errorf("%d bindings ended, want 1", got)
+	}
+	await(t, "the database's row to go, and so the statement", func() bool { return w.rows() == 0 })
+}
+
+// overtaken stands between the proxy and the server, and keeps what mentions part back, which it signals, until a later
+// connection is over.
+func overtaken(t testing.TB, to, part string) (addr string, held <-chan struct{}) {
+	keeps, later := make(chan struct{}), make(chan struct{})
+	var once, over sync.Once
+	addr, stop := serve(t, func(ctx context.Context, l net.Listener) error {
+		return relayEach(ctx, l, to, func(server io.Writer, conn io.Reader) {
+			buffer := make([]byte, 4096)
+			for {
+				n, err := conn.Read(buffer)
+				if err != nil {
+					break
+				}
+				if strings.Contains(string(buffer[:n]), part) {
+					once.Do(func() { close(keeps) })
+					<-later
+				}
+				if _, err := server.Write(buffer[:n]); err != nil {
+					break
+				}
+			}
+			select {
+			case <-keeps:
+				over.Do(func() { close(later) })
+			default:
+			}
+		})
+	})
+	t.Cleanup(stop)
+	return addr, keeps
+}
+
 // forwarder stands between the proxy and the server, and signals each time that the proxy has no more to send.
 func forwarder(t testing.TB, to string) (addr string, silent <-chan struct{}) {
 	ends := make(chan struct{}, 16)
 	addr, stop := serve(t, func(ctx context.Context, l net.Listener) error {
-		var all sync.WaitGroup
-		defer all.Wait()
-		defer context.AfterFunc(ctx, func() { l.Close() })()
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return nil
-			}
-			server, err := net.Dial("tcp", to)
-			if err != nil {
-				conn.Close()
-				return err
-			}
-			context.AfterFunc(ctx, func() { conn.Close(); server.Close() })
-			all.Go(func() {
-				_, _ = io.Copy(server, conn)
-				_ = server.(*net.TCPConn).CloseWrite()
-				ends <- struct{}{}
-			})
-			all.Go(func() {
-				_, _ = io.Copy(conn, server)
-				conn.Close()
-			})
-		}
+		return relayEach(ctx, l, to, func(server io.Writer, conn io.Reader) {
+			_, _ = io.Copy(server, conn)
+			ends <- struct{}{}
+		})
 	})
 	t.Cleanup(stop)
 	return addr, ends
+}
+
+// relayEach joins each connection that l accepts to one of its own; pass carries what the proxy sends until that is all.
+func relayEach(ctx context.Context, l net.Listener, to string, pass func(server io.Writer, conn io.Reader)) error {
+	var all sync.WaitGroup
+	defer all.Wait()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return nil
+		}
+		server, err := net.Dial("tcp", to)
+		if err != nil {
+			conn.Close()
+			return err
+		}
+		context.AfterFunc(ctx, func() { conn.Close(); server.Close() })
+		all.Go(func() {
+			pass(server, conn)
+			_ = server.(*net.TCPConn).CloseWrite()
+		})
+		all.Go(func() {
+			_, _ = io.Copy(conn, server)
+			conn.Close()
+		})
+	}
 }
 
 // A statement of a client that was killed may still write: its binding stays until the backend is gone.
