@@ -40,7 +40,14 @@ type clientKey struct {
 // newProposal is a command with what the state knows about its lease: a release names nothing else of its
 // client, and a renewal says nothing of how urgent it is. lookup finds a live lease.
 func newProposal(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) *proposal {
-	p := &proposal{cmd: cmd, done: make(chan answer, 1)}
+	p := &proposal{done: make(chan answer, 1)}
+	p.prepare(cmd, lookup)
+	return p
+}
+
+// prepare fills in what the queue needs to know of a command.
+func (p *proposal) prepare(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) {
+	p.cmd = cmd
 	switch c := cmd.(type) {
 	case lock.Acquire:
 		p.client = clientKey{c.Identity, c.Client}
@@ -58,7 +65,6 @@ func newProposal(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) *pr
 		}
 	case lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
 	}
-	return p
 }
 
 // sizeOf estimates the encoded size of a command from above; it bounds an entry, and need not be exact.

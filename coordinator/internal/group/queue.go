@@ -17,6 +17,9 @@ type proposal struct {
 	client   clientKey      // whose order it keeps; zero for none
 	deadline lock.LeaseTime // of the lease that it renews
 
+	caller Caller // told instead of done; nil: nobody
+	group  *Group // with caller: its errors name the leader
+
 	// The queue's own, under its mutex.
 	class    class
 	size     int
@@ -92,7 +95,7 @@ func (q *queue) close(reason *Error) {
 	for _, l := range q.lines {
 		for p := l.first(); p != nil; p = l.first() {
 			q.remove(p)
-			p.done <- answer{err: reason}
+			p.finish(answer{err: reason})
 		}
 	}
 	for e := q.reads.Front(); e != nil; e = q.reads.Front() {
@@ -104,9 +107,14 @@ func (q *queue) close(reason *Error) {
 
 // push queues a command, or says why not.
 func (q *queue) push(p *proposal) *Error {
-	p.class, p.size = classOf(p.cmd), min(sizeOf(p.cmd), q.maxSize)
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	return q.pushLocked(p)
+}
+
+// pushLocked is push for a caller that holds mu.
+func (q *queue) pushLocked(p *proposal) *Error {
+	p.class, p.size = classOf(p.cmd), min(sizeOf(p.cmd), q.maxSize)
 	if q.refusal != nil {
 		return q.refusal
 	}

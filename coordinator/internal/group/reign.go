@@ -242,7 +242,7 @@ func (r *reign) weed(e *entry) {
 		}
 		r.group.config.Logger.Error("a command cannot be encoded", "command", fmt.Sprintf("%T", p.cmd), "error", err)
 		r.group.config.Observer.CommandRefused(Malformed)
-		p.done <- answer{err: &Error{Kind: Malformed, Err: err}}
+		p.finish(answer{err: &Error{Kind: Malformed, Err: err}})
 		return true
 	})
 }
@@ -294,7 +294,7 @@ func (r *reign) collect(e *entry) {
 		}
 	}
 	for i, p := range e.proposals {
-		p.done <- answer{outcome: Outcome{Index: result.index, Now: result.now, Result: own[i]}}
+		p.finish(answer{outcome: Outcome{Index: result.index, Now: result.now, Result: own[i]}})
 	}
 	for _, read := range e.reads {
 		read.done <- answer{}
@@ -306,7 +306,7 @@ func (r *reign) fail(e *entry, cause error) {
 	kind := classify(cause)
 	r.group.config.Observer.EntryFailed(kind)
 	for _, p := range e.proposals {
-		p.done <- answer{err: &Error{Kind: kind, Err: cause}}
+		p.finish(answer{err: &Error{Kind: kind, Err: cause}})
 	}
 	for _, read := range e.reads {
 		read.done <- answer{err: &Error{Kind: NotLeader, Err: cause}}
