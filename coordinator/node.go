@@ -117,7 +117,7 @@ func (n *Node) open() ([]part, error) {
 	}
 	apiConfig := n.apiConfig(signer, metrics)
 	groupConfig := n.groupConfig(signer, metrics, record)
-	groupConfig.Peers = api.NewMeeting(apiConfig.Members)
+	groupConfig.Peers = api.NewMeeting(apiConfig.Members, 0, 1)
 	g, err := group.New(groupConfig)
 	if err != nil {
 		return nil, err

@@ -153,6 +153,23 @@ func (id ID) IsZero() bool { return id == ID{} }
 // String is the secret itself, for the wire. Logs use Hash.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
+// MaxGroups bounds the Raft groups of a cluster. Each costs every node a log with its own disk syncs.
+const MaxGroups = 64
+
+// GroupOf is the group, from 0 to groups-1, that a resource belongs to: FNV-1a (64 bits) of the name, modulo groups. It
+// must never change, and neither may the number of a cluster's groups: another group knows nothing of who holds what.
+func GroupOf(r Resource, groups uint16) uint16 {
+	if groups <= 1 {
+		return 0
+	}
+	const offset, prime = 14695981039346656037, 1099511628211
+	hash := uint64(offset)
+	for i := range len(r) {
+		hash = (hash ^ uint64(r[i])) * prime
+	}
+	return uint16(hash % uint64(groups))
+}
+
 // Hash is what may be shown of the lease id.
 func (id ID) Hash() IDHash {
 	sum := sha256.Sum256(id[:])

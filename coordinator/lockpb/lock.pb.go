@@ -396,6 +396,7 @@ type AcquireRequest struct {
 	// Names the thread of a client for deadlock detection; default client_id.
 	Owner string `protobuf:"bytes,7,opt,name=owner,proto3" json:"owner,omitempty"`
 	// as_of of an earlier answer, the same on each retry; it lets the cluster refuse a copy that comes too late.
+	// Each group has a lease clock of its own: it must be of an answer about a resource of the same group, or of Status.groups.
 	AsOf int64 `protobuf:"varint,8,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	// Numbers the requests of this client_id from 1, for a client that wants its answers forgotten early.
 	Sequence uint64 `protobuf:"varint,9,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -2226,7 +2227,9 @@ type CancelRequest struct {
 	AsOf      int64                  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"` // as in AcquireRequest
 	// The wait is over, for nodes that end one in time: it ends as timed out, and a lease that the request has been
 	// granted stays.
-	TimedOut      bool `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	TimedOut bool `protobuf:"varint,4,opt,name=timed_out,json=timedOut,proto3" json:"timed_out,omitempty"`
+	// Of the acquire. It says which group is asked; without it all groups are, and as_of is not looked at if there are several.
+	Resource      string `protobuf:"bytes,5,opt,name=resource,proto3" json:"resource,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2287,6 +2290,13 @@ func (x *CancelRequest) GetTimedOut() bool {
 		return x.TimedOut
 	}
 	return false
+}
+
+func (x *CancelRequest) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
 }
 
 type CancelResponse struct {
@@ -2637,12 +2647,13 @@ func (x *ListRequest) GetStale() bool {
 }
 
 type ListResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Locks         []*Lock                `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
-	Next          string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // pass as after for the next page; empty at the end
-	AsOf          int64                  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Index         uint64                 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
-	Revision      string                 `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"` // a watch from it on misses nothing that came after this page
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Locks []*Lock                `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
+	Next  string                 `protobuf:"bytes,2,opt,name=next,proto3" json:"next,omitempty"` // pass as after for the next page; empty at the end
+	// Where there are several groups each is shown as of a moment after the call came, and these two, which are of one, are 0.
+	AsOf          int64  `protobuf:"varint,3,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Index         uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Revision      string `protobuf:"bytes,5,opt,name=revision,proto3" json:"revision,omitempty"` // a watch from it on misses nothing that came after this page
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3303,6 +3314,8 @@ type MeetRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who asks
 	Blank         bool                   `protobuf:"varint,2,opt,name=blank,proto3" json:"blank,omitempty"` // the asking node's folder is empty
+	Group         uint32                 `protobuf:"varint,3,opt,name=group,proto3" json:"group,omitempty"`
+	Groups        uint32                 `protobuf:"varint,4,opt,name=groups,proto3" json:"groups,omitempty"` // how many the asking node is configured with; 0 means 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3351,6 +3364,20 @@ func (x *MeetRequest) GetBlank() bool {
 	return false
 }
 
+func (x *MeetRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *MeetRequest) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
+	}
+	return 0
+}
+
 type MeetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who answers
@@ -3358,6 +3385,7 @@ type MeetResponse struct {
 	// Set by a leader that a majority followed after the question came: its term, and how far its state goes.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	Index         uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
+	Groups        uint32 `protobuf:"varint,5,opt,name=groups,proto3" json:"groups,omitempty"` // how many the answering node is configured with; 0 means 1
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3416,6 +3444,13 @@ func (x *MeetResponse) GetTerm() uint64 {
 func (x *MeetResponse) GetIndex() uint64 {
 	if x != nil {
 		return x.Index
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetGroups() uint32 {
+	if x != nil {
+		return x.Groups
 	}
 	return 0
 }
@@ -4808,13 +4843,14 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12#\n" +
 	"\rfencing_token\x18\x02 \x01(\x04R\ffencingToken\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\x04 \x01(\x04R\x05index\"}\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\"\x99\x01\n" +
 	"\rCancelRequest\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x1b\n" +
-	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\"m\n" +
+	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\x12\x1a\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\"m\n" +
 	"\x0eCancelResponse\x120\n" +
 	"\x03was\x18\x01 \x01(\x0e2\x1e.lychgate.lock.v1.RequestStateR\x03was\x12\x13\n" +
 	"\x05as_of\x18\x02 \x01(\x03R\x04asOf\x12\x14\n" +
@@ -4899,15 +4935,18 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06digest\x18\t \x01(\tR\x06digest\x12 \n" +
 	"\vincarnation\x18\n" +
 	" \x01(\rR\vincarnation\x12\x18\n" +
-	"\apending\x18\v \x01(\tR\apending\"7\n" +
+	"\apending\x18\v \x01(\tR\apending\"e\n" +
 	"\vMeetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
-	"\x05blank\x18\x02 \x01(\bR\x05blank\"b\n" +
+	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x14\n" +
+	"\x05group\x18\x03 \x01(\rR\x05group\x12\x16\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\"z\n" +
 	"\fMeetResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
-	"\x05index\x18\x04 \x01(\x04R\x05index\"h\n" +
+	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x16\n" +
+	"\x06groups\x18\x05 \x01(\rR\x06groups\"h\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +

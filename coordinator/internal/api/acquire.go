@@ -17,47 +17,49 @@ import (
 // acquireAnywhere is an acquire on the node that holds the client's call. A wait that outlives a leader is attached
 // to the next one by repeating the request; a wait that is over is ended by this node.
 func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
-	if _, refused := parseAcquire(s.identity(ctx), in); refused != nil {
+	cmd, refused := parseAcquire(s.identity(ctx), in)
+	if refused != nil {
 		return nil, refused
 	}
+	sh := s.of(cmd.Resource)
 	if in.AsOf != 0 {
-		return s.acquireAsOf(ctx, in)
+		return sh.acquireAsOf(ctx, in)
 	}
 	for began := time.Now(); ; {
 		in = proto.CloneOf(in)
-		in.AsOf = s.replicaNow() // once, so that every attempt says the same
-		out, refused := s.acquireAsOf(ctx, in)
+		in.AsOf = sh.now() // once, so that every attempt says the same
+		out, refused := sh.acquireAsOf(ctx, in)
 		// A node that has just started knows the leader before its replica has caught up. That its own stamp was too old
 		// is not the caller's affair; nothing can be executed under that stamp any more, so it takes another.
 		outdated := refused != nil && refused.reason() == lockpb.Reason_REQUEST_TOO_OLD && in.GetSequence() == 0
-		if !outdated || time.Since(began) > s.config.Patience || !sleep(ctx, s.group.Changed(), firstPause) {
+		if !outdated || time.Since(began) > s.config.Patience || !sleep(ctx, sh.group.Changed(), firstPause) {
 			return out, refused
 		}
 	}
 }
 
 // acquireAsOf is an acquire that says how old it is.
-func (s *Server) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
 	if in.WaitTimeout == 0 {
-		ctx, cancel := s.within(ctx)
+		ctx, cancel := sh.within(ctx)
 		defer cancel()
-		return s.routeAcquire(ctx, in, time.Time{})
+		return sh.routeAcquire(ctx, in, time.Time{})
 	}
 	until := time.Now().Add(duration(in.GetWaitTimeout()))
 	waiting, cancel := context.WithDeadline(ctx, until.Add(waitSlack))
 	defer cancel()
-	out, refused := s.routeAcquire(waiting, in, until)
+	out, refused := sh.routeAcquire(waiting, in, until)
 	switch {
 	case refused == nil || ctx.Err() != nil:
 	case refused.maybe() && waiting.Err() != nil:
-		return s.endWait(ctx, in)
+		return sh.endWait(ctx, in)
 	case refused.reason() == lockpb.Reason_REQUEST_ENDED && !time.Now().Before(until):
 		return nil, waitIsOver() // it ended between two attempts
 	}
 	return out, refused
 }
 
-func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, until time.Time) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, until time.Time) (*lockpb.AcquireResponse, *refusal) {
 	// The wait shrinks with each attempt: what counts is when the client asked.
 	remaining := func() *lockpb.AcquireRequest {
 		if until.IsZero() {
@@ -67,11 +69,11 @@ func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, un
 		again.WaitTimeout = max(1, milliseconds(time.Until(until)))
 		return again
 	}
-	return route(ctx, s, call[*lockpb.AcquireResponse]{
-		patience: s.config.Patience,
+	return route(ctx, sh, call[*lockpb.AcquireResponse]{
+		patience: sh.config.Patience,
 		waits:    !until.IsZero(),
 		here: func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
-			return s.acquireHere(ctx, remaining())
+			return sh.acquireHere(ctx, remaining())
 		},
 		there: func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.AcquireResponse, error) {
 			return leader.Acquire(ctx, remaining())
@@ -82,19 +84,19 @@ func (s *Server) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, un
 // endWait ends a wait that the cluster did not end in time. Only a committed cancel makes it certain that no grant
 // comes later. It must not end a lease: the client may have sent the request to another node too, and hold what that
 // one answered. A request that was granted is answered with its grant, like every other copy of it.
-func (s *Server) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
-	out, refused := s.cancelAnywhere(ctx, &lockpb.CancelRequest{
-		ClientId: in.GetClientId(), RequestId: in.GetRequestId(), AsOf: in.GetAsOf(), TimedOut: true,
+func (sh *shard) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+	out, refused := sh.cancelAnywhere(ctx, &lockpb.CancelRequest{
+		ClientId: in.GetClientId(), RequestId: in.GetRequestId(), AsOf: in.GetAsOf(), TimedOut: true, Resource: in.GetResource(),
 	})
 	switch {
 	case refused != nil:
 		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the wait is over, and it could not be cancelled: "+refused.message)
 	case out.GetWas() == lockpb.RequestState_HELD:
-		ctx, cancel := s.within(ctx)
+		ctx, cancel := sh.within(ctx)
 		defer cancel()
-		return s.routeAcquire(ctx, in, time.Time{})
+		return sh.routeAcquire(ctx, in, time.Time{})
 	}
-	return nil, s.waitTimeout(lease.Resource(in.GetResource()), out.GetIndex())
+	return nil, sh.waitTimeout(lease.Resource(in.GetResource()), out.GetIndex())
 }
 
 func waitIsOver() *refusal {
@@ -103,9 +105,9 @@ func waitIsOver() *refusal {
 
 // waitTimeout is what a wait that ended at a log index is answered with. It says who holds the resource now, not who
 // did when the wait began, unless this node's replica has not come as far as the end.
-func (s *Server) waitTimeout(resource lease.Resource, index uint64) *refusal {
+func (sh *shard) waitTimeout(resource lease.Resource, index uint64) *refusal {
 	out := waitIsOver()
-	s.group.View(func(m *lock.Machine) {
+	sh.group.View(func(m *lock.Machine) {
 		info := m.Info()
 		if holders := m.Get(resource).Holders; info.Index >= index && len(holders) > 0 {
 			out.message += fmt.Sprintf("; it is held by client %s", holders[0].Client)
@@ -116,24 +118,24 @@ func (s *Server) waitTimeout(resource lease.Resource, index uint64) *refusal {
 }
 
 // acquireHere is an acquire on the leader.
-func (s *Server) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
-	cmd, refusal := parseAcquire(s.identity(ctx), in)
+func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+	cmd, refusal := parseAcquire(sh.identity(ctx), in)
 	if refusal != nil {
 		return nil, refusal
 	}
-	cmd.Lease = newLeaseID(s.config.Group)
+	cmd.Lease = newLeaseID(sh.number)
 	if cmd.AsOf == 0 { // the node that forwarded it has an empty replica
-		cmd.AsOf = lock.LeaseTime(s.replicaNow())
+		cmd.AsOf = lock.LeaseTime(sh.now())
 	}
 	if cmd.Wait == 0 {
-		out, err := s.group.Propose(ctx, cmd)
+		out, err := sh.group.Propose(ctx, cmd)
 		if err != nil {
 			return nil, groupRefusal(err)
 		}
-		return s.acquired(ctx, out)
+		return sh.acquired(ctx, out)
 	}
 	cmd.Call = newCall()
-	wait := s.group.Await(cmd.Identity, cmd.Client, cmd.Request)
+	wait := sh.group.Await(cmd.Identity, cmd.Client, cmd.Request)
 	defer wait.Close()
 	select {
 	case end := <-wait.C:
@@ -141,58 +143,58 @@ func (s *Server) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 		if end.Err != nil {
 			return nil, groupRefusal(end.Err)
 		}
-		return s.waitEnded(ctx, end) // of an earlier copy, in this moment
+		return sh.waitEnded(ctx, end) // of an earlier copy, in this moment
 	default:
 	}
-	out, err := s.group.Propose(ctx, cmd)
+	out, err := sh.group.Propose(ctx, cmd)
 	if err != nil {
 		if refusal = groupRefusal(err); refusal.maybe() && ctx.Err() != nil {
-			s.detach(ctx, cmd)
+			sh.detach(ctx, cmd)
 		}
 		return nil, refusal
 	}
 	if _, waits := out.Result.(lock.Waiting); !waits {
-		return s.acquired(ctx, out)
+		return sh.acquired(ctx, out)
 	}
-	return s.hang(ctx, cmd, wait)
+	return sh.hang(ctx, cmd, wait)
 }
 
 // hang keeps the call until its wait ends, its caller goes, or leadership is lost.
-func (s *Server) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait) (*lockpb.AcquireResponse, *refusal) {
 	select {
 	case end := <-wait.C:
-		return s.waitEnded(ctx, end)
+		return sh.waitEnded(ctx, end)
 	case <-ctx.Done():
-		s.detach(ctx, cmd)
+		sh.detach(ctx, cmd)
 		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
 	}
 }
 
 // detach tells the cluster that the call is gone, so that nothing is granted to nobody. It is done before the
 // handler returns, whatever became of its context.
-func (s *Server) detach(ctx context.Context, cmd lock.Acquire) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.config.Budget)
+func (sh *shard) detach(ctx context.Context, cmd lock.Acquire) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), sh.config.Budget)
 	defer cancel()
-	_, err := s.group.Propose(ctx, lock.Detach{
+	_, err := sh.group.Propose(ctx, lock.Detach{
 		Identity: cmd.Identity, Client: cmd.Client, Request: cmd.Request, Call: cmd.Call,
 	})
 	if err != nil { // the next leader detaches everybody
-		s.config.Logger.Debug("detach not committed", "resource", cmd.Resource, "error", err)
+		sh.config.Logger.Debug("detach not committed", "resource", cmd.Resource, "error", err)
 	}
 }
 
-func (s *Server) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireResponse, *refusal) {
 	if end.Err != nil {
 		// The request stands in the queue, wherever the leader is now.
 		return nil, groupRefusal(end.Err).mayBeApplied()
 	}
 	switch event := end.Event.(type) {
 	case lock.LeaseGranted:
-		return s.confirm(ctx, event.Grant, true)
+		return sh.confirm(ctx, event.Grant, true)
 	case lock.WaitEnded:
 		switch event.Cause {
 		case lock.WaitTimedOut:
-			return nil, s.waitTimeout(event.Resource, end.Index)
+			return nil, sh.waitTimeout(event.Resource, end.Index)
 		case lock.WaitCancelled:
 			return nil, refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled while it waited")
 		case lock.WaitAbandoned:
@@ -204,13 +206,13 @@ func (s *Server) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireR
 }
 
 // acquired answers from the result of a committed acquire.
-func (s *Server) acquired(ctx context.Context, out group.Outcome) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) acquired(ctx context.Context, out group.Outcome) (*lockpb.AcquireResponse, *refusal) {
 	switch result := out.Result.(type) {
 	case lock.Granted:
 		if result.Retried {
-			return s.confirm(ctx, result.Grant, false)
+			return sh.confirm(ctx, result.Grant, false)
 		}
-		return s.grantAnswer(result.Grant, out, false)
+		return sh.grantAnswer(result.Grant, out, false)
 	case lock.Refused:
 		return nil, refused(result, out.Now)
 	case lock.Waiting: // an earlier copy waits, and this one does not
@@ -222,14 +224,14 @@ func (s *Server) acquired(ctx context.Context, out group.Outcome) (*lockpb.Acqui
 
 // confirm renews a lease that was granted before this moment, because its caller has heard nothing of it: it may
 // have been granted late, for a claim window only, and in any case the caller is promised a whole TTL.
-func (s *Server) confirm(ctx context.Context, grant lock.Grant, late bool) (*lockpb.AcquireResponse, *refusal) {
-	out, err := s.group.Propose(ctx, lock.Renew{Identity: grant.Identity, Lease: grant.Lease})
+func (sh *shard) confirm(ctx context.Context, grant lock.Grant, late bool) (*lockpb.AcquireResponse, *refusal) {
+	out, err := sh.group.Propose(ctx, lock.Renew{Identity: grant.Identity, Lease: grant.Lease})
 	if err != nil {
 		return nil, groupRefusal(err).mayBeApplied() // the grant was, and a retry finds it
 	}
 	switch result := out.Result.(type) {
 	case lock.Renewed:
-		return s.grantAnswer(result.Grant, out, !late)
+		return sh.grantAnswer(result.Grant, out, !late)
 	case lock.Refused:
 		if result.Reason == lock.ReasonLeaseEnded {
 			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the lease was granted and ended again before the answer could be given")
@@ -240,8 +242,8 @@ func (s *Server) confirm(ctx context.Context, grant lock.Grant, late bool) (*loc
 	return nil, unexpected("Renew", out.Result)
 }
 
-func (s *Server) grantAnswer(grant lock.Grant, out group.Outcome, retried bool) (*lockpb.AcquireResponse, *refusal) {
-	signed, refusal := s.sign(grant)
+func (sh *shard) grantAnswer(grant lock.Grant, out group.Outcome, retried bool) (*lockpb.AcquireResponse, *refusal) {
+	signed, refusal := sh.sign(grant)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -262,11 +264,11 @@ func (s *Server) grantAnswer(grant lock.Grant, out group.Outcome, retried bool) 
 }
 
 // sign makes the ticket of a grant. It happens here and not in the log: the private key never leaves the node.
-func (s *Server) sign(grant lock.Grant) (string, *refusal) {
-	signed, err := s.config.Signer.Sign(ticket.Claims{
-		Cluster:     s.clusterName(),
+func (sh *shard) sign(grant lock.Grant) (string, *refusal) {
+	signed, err := sh.config.Signer.Sign(ticket.Claims{
+		Cluster:     sh.clusterName(),
 		Incarnation: grant.Token.Incarnation(),
-		Group:       s.config.Group,
+		Group:       sh.number,
 		Resource:    grant.Resource,
 		Token:       grant.Token,
 		Mode:        grant.Mode,
@@ -274,7 +276,7 @@ func (s *Server) sign(grant lock.Grant) (string, *refusal) {
 		Client:      ticket.ClientHash(grant.Identity, grant.Client),
 	})
 	if err != nil {
-		s.config.Logger.Error("ticket not signed", "resource", grant.Resource, "error", err)
+		sh.config.Logger.Error("ticket not signed", "resource", grant.Resource, "error", err)
 		return "", refuse(lockpb.Reason_INTERNAL, "the lease was granted, but its ticket could not be signed")
 	}
 	return signed, nil

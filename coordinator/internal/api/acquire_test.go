@@ -196,7 +196,7 @@ func TestLostAnswerIsFoundAgain(t *testing.T) {
 func TestRetryAtTheNextLeader(t *testing.T) {
 	c := newCluster(t, 3)
 	in := acquireOf("r", "A", "1", 0)
-	in.AsOf = c.leader().server.replicaNow() // as a client that knows lease time; it must repeat it
+	in.AsOf = c.leader().server.shards[0].now() // as a client that knows lease time; it must repeat it
 	old := c.leader()
 	first := c.acquire(old, in)
 	old.kill()
@@ -322,7 +322,7 @@ func TestNodeEndsAWaitThatIsOver(t *testing.T) {
 	n := c.nodes[0]
 	c.acquire(n, acquireOf("r", "A", "1", 0))
 	in := acquireOf("r", "B", "1", 5*time.Second)
-	in.AsOf = n.server.replicaNow()
+	in.AsOf = n.server.shards[0].now()
 	c.begin(n, in)
 	c.untilWaiting("r", 1)
 	// A second copy of the call asks for less; the queue keeps the deadline of the first.
@@ -342,7 +342,7 @@ func TestNodeThatEndsAWaitKeepsTheLease(t *testing.T) {
 	c := newCluster(t, 1)
 	n := c.nodes[0]
 	in := acquireOf("r", "A", "1", 100*time.Millisecond)
-	in.AsOf = n.server.replicaNow()
+	in.AsOf = n.server.shards[0].now()
 	held := c.acquire(n, in)
 	// The answers to the second copy are lost until its wait is over and the node cancels.
 	var over atomic.Bool
@@ -494,7 +494,7 @@ func TestStopEndsWaitingCalls(t *testing.T) {
 	n := c.followers()[0]
 	held := c.acquire(n, acquireOf("r", "A", "1", 0))
 	in := acquireOf("r", "B", "1", 20*time.Second)
-	in.AsOf = n.server.replicaNow()
+	in.AsOf = n.server.shards[0].now()
 	waiting := c.begin(n, in)
 	c.untilWaiting("r", 1)
 	n.server.Stop()

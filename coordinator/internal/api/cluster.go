@@ -13,47 +13,53 @@ import (
 // Status implements lockpb.ClusterServer. It describes this node, and is never forwarded. Every client asks for it
 // before its first acquire, so it costs the same whatever the size of the state, unless the digest is asked for.
 func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
-	status := s.group.Status()
-	answer := &lockpb.StatusResponse{
-		Node:   s.config.Node,
-		Leader: status.Leader,
-		State:  strings.ToLower(status.State),
-		Term:   status.Term,
-
-		Blank:   status.Blank,
-		Pending: status.Pending,
-	}
-	var info lock.Info
-	if in.GetDigest() {
-		var refused *refusal
-		if answer.Digest, info, refused = s.digest(ctx); refused != nil {
+	answer := &lockpb.StatusResponse{Node: s.config.Node}
+	for _, sh := range s.shards {
+		one, refused := sh.status(ctx, in.GetDigest())
+		if refused != nil {
 			return nil, refused
 		}
-	} else {
-		s.group.View(func(m *lock.Machine) { info = m.Info() })
+		answer.Groups = append(answer.Groups, one)
 	}
-	answer.Cluster = info.Cluster
-	answer.AppliedIndex = info.Index
-	answer.AsOf = int64(info.Now)
-	answer.Incarnation = info.Incarnation
-	answer.Version = info.Version
-	answer.Leases = uint64(info.Leases)
-	answer.Waiters = uint64(info.Waiters)
+	first, info := answer.GetGroups()[0], s.shards[0].info()
+	answer.Cluster, answer.Version = info.Cluster, info.Version
+	answer.Blank, answer.Pending = s.shards[0].group.Status().Blank, first.GetPending()
+	answer.Leader, answer.State, answer.Term = first.GetLeader(), first.GetState(), first.GetTerm()
+	answer.AppliedIndex, answer.AsOf, answer.Incarnation = first.GetAppliedIndex(), first.GetAsOf(), first.GetIncarnation()
+	answer.Leases, answer.Waiters, answer.Digest = first.GetLeases(), first.GetWaiters(), first.GetDigest()
 	for _, m := range s.config.Members {
 		answer.Nodes = append(answer.Nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: true})
 	}
 	return answer, nil
 }
 
+// status is one group as this node sees it.
+func (sh *shard) status(ctx context.Context, digest bool) (*lockpb.GroupStatus, *refusal) {
+	status := sh.group.Status()
+	answer := &lockpb.GroupStatus{
+		Group: uint32(sh.number), Leader: status.Leader, State: strings.ToLower(status.State), Term: status.Term, Pending: status.Pending,
+	}
+	info := sh.info()
+	if digest {
+		var refused *refusal
+		if answer.Digest, info, refused = sh.digest(ctx); refused != nil {
+			return nil, refused
+		}
+	}
+	answer.AppliedIndex, answer.AsOf, answer.Incarnation = info.Index, int64(info.Now), info.Incarnation
+	answer.Leases, answer.Waiters = uint64(info.Leases), uint64(info.Waiters)
+	return answer, nil
+}
+
 // digest is that of this node's state, which is described with it. One at a time: it sorts the whole state.
-func (s *Server) digest(ctx context.Context) (string, lock.Info, *refusal) {
+func (sh *shard) digest(ctx context.Context) (string, lock.Info, *refusal) {
 	select {
-	case s.digesting <- struct{}{}:
-		defer func() { <-s.digesting }()
+	case sh.digesting <- struct{}{}:
+		defer func() { <-sh.digesting }()
 	case <-ctx.Done():
 		return "", lock.Info{}, refuse(lockpb.Reason_OVERLOADED, "digests of other calls took too long")
 	}
-	frozen, info := s.group.Freeze()
+	frozen, info := sh.group.Freeze()
 	digest := frozen.Digest()
 	return hex.EncodeToString(digest[:]), info, nil
 }
@@ -80,7 +86,7 @@ func (s *Server) Keys(context.Context, *lockpb.KeysRequest) (*lockpb.KeysRespons
 func (s *Server) keyDocument() (ticket.Document, *refusal) {
 	var info lock.Info
 	var puts []lock.PutKey
-	s.group.View(func(m *lock.Machine) { info, puts = m.Info(), m.Keys() })
+	s.shards[0].group.View(func(m *lock.Machine) { info, puts = m.Info(), m.Keys() })
 	if !info.Initialised {
 		return ticket.Document{}, refuse(lockpb.Reason_NOT_INITIALISED, "this node does not know the cluster yet")
 	}

@@ -4,9 +4,6 @@ import (
 	"context"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
-	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -56,7 +53,11 @@ func bounded[R any](ctx context.Context, s *Server, op operation, run func(conte
 func (s *Server) Acquire(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, error) {
 	return serve(ctx, s, opAcquire, func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
 		if forwarded(ctx) {
-			return s.routeAcquire(ctx, in, time.Time{})
+			cmd, refused := parseAcquire(s.identity(ctx), in)
+			if refused != nil {
+				return nil, refused
+			}
+			return s.of(cmd.Resource).routeAcquire(ctx, in, time.Time{})
 		}
 		return s.acquireAnywhere(ctx, in)
 	})
@@ -69,8 +70,12 @@ func (s *Server) Renew(ctx context.Context, in *lockpb.RenewRequest) (*lockpb.Re
 		if refused != nil {
 			return nil, refused
 		}
-		return anywhere(ctx, s, false,
-			func(ctx context.Context) (*lockpb.RenewResponse, *refusal) { return s.renewHere(ctx, cmd) },
+		sh, refused := s.ofLease(cmd.Lease)
+		if refused != nil {
+			return nil, refused
+		}
+		return anywhere(ctx, sh, false,
+			func(ctx context.Context) (*lockpb.RenewResponse, *refusal) { return sh.renewHere(ctx, cmd) },
 			func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.RenewResponse, error) {
 				return leader.Renew(ctx, in)
 			})
@@ -84,8 +89,12 @@ func (s *Server) Release(ctx context.Context, in *lockpb.ReleaseRequest) (*lockp
 		if refused != nil {
 			return nil, refused
 		}
-		return anywhere(ctx, s, false,
-			func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) { return s.releaseHere(ctx, cmd) },
+		sh, refused := s.ofLease(cmd.Lease)
+		if refused != nil {
+			return nil, refused
+		}
+		return anywhere(ctx, sh, false,
+			func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) { return sh.releaseHere(ctx, cmd) },
 			func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.ReleaseResponse, error) {
 				return leader.Release(ctx, in)
 			})
@@ -97,21 +106,6 @@ func (s *Server) Cancel(ctx context.Context, in *lockpb.CancelRequest) (*lockpb.
 	return serve(ctx, s, opCancel, func(ctx context.Context) (*lockpb.CancelResponse, *refusal) { return s.cancelAnywhere(ctx, in) })
 }
 
-func (s *Server) cancelAnywhere(ctx context.Context, in *lockpb.CancelRequest) (*lockpb.CancelResponse, *refusal) {
-	if _, refused := parseCancel(s.identity(ctx), in); refused != nil {
-		return nil, refused
-	}
-	if in.AsOf == 0 && !forwarded(ctx) {
-		in = proto.CloneOf(in)
-		in.AsOf = s.replicaNow()
-	}
-	return anywhere(ctx, s, false,
-		func(ctx context.Context) (*lockpb.CancelResponse, *refusal) { return s.cancelHere(ctx, in) },
-		func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.CancelResponse, error) {
-			return leader.Cancel(ctx, in)
-		})
-}
-
 // Break implements lockpb.LocksServer. It is never repeated by itself: twice would end two holders.
 func (s *Server) Break(ctx context.Context, in *lockpb.BreakRequest) (*lockpb.BreakResponse, error) {
 	return serve(ctx, s, opBreak, func(ctx context.Context) (*lockpb.BreakResponse, *refusal) {
@@ -119,38 +113,27 @@ func (s *Server) Break(ctx context.Context, in *lockpb.BreakRequest) (*lockpb.Br
 		if refused != nil {
 			return nil, refused
 		}
-		return anywhere(ctx, s, true,
-			func(ctx context.Context) (*lockpb.BreakResponse, *refusal) { return s.breakHere(ctx, cmd) },
+		sh := s.of(cmd.Resource)
+		return anywhere(ctx, sh, true,
+			func(ctx context.Context) (*lockpb.BreakResponse, *refusal) { return sh.breakHere(ctx, cmd) },
 			func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.BreakResponse, error) {
 				return leader.Break(ctx, in)
 			})
 	})
 }
 
-// anywhere routes a call that does not wait.
+// anywhere routes a call that does not wait to the leader of its group.
 func anywhere[R any](
-	ctx context.Context, s *Server, once bool,
+	ctx context.Context, sh *shard, once bool,
 	here func(context.Context) (R, *refusal), there func(context.Context, lockpb.LocksClient) (R, error),
 ) (R, *refusal) {
-	ctx, cancel := s.within(ctx)
+	ctx, cancel := sh.within(ctx)
 	defer cancel()
-	return route(ctx, s, call[R]{here: here, there: there, once: once, patience: s.config.Patience})
+	return route(ctx, sh, call[R]{here: here, there: there, once: once, patience: sh.config.Patience})
 }
 
-// propose commits a command on the leader. A refusal of the machine is in the second result, like every other.
-func (s *Server) propose(ctx context.Context, cmd lock.Command) (group.Outcome, *refusal) {
-	out, err := s.group.Propose(ctx, cmd)
-	if err != nil {
-		return group.Outcome{}, groupRefusal(err)
-	}
-	if result, ok := out.Result.(lock.Refused); ok {
-		return group.Outcome{}, refused(result, out.Now)
-	}
-	return out, nil
-}
-
-func (s *Server) renewHere(ctx context.Context, cmd lock.Renew) (*lockpb.RenewResponse, *refusal) {
-	out, refusal := s.propose(ctx, cmd)
+func (sh *shard) renewHere(ctx context.Context, cmd lock.Renew) (*lockpb.RenewResponse, *refusal) {
+	out, refusal := sh.propose(ctx, cmd)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -158,7 +141,7 @@ func (s *Server) renewHere(ctx context.Context, cmd lock.Renew) (*lockpb.RenewRe
 	if !ok {
 		return nil, unexpected("Renew", out.Result)
 	}
-	signed, refusal := s.sign(result.Grant)
+	signed, refusal := sh.sign(result.Grant)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -176,8 +159,8 @@ func (s *Server) renewHere(ctx context.Context, cmd lock.Renew) (*lockpb.RenewRe
 	}, nil
 }
 
-func (s *Server) releaseHere(ctx context.Context, cmd lock.Release) (*lockpb.ReleaseResponse, *refusal) {
-	out, refusal := s.propose(ctx, cmd)
+func (sh *shard) releaseHere(ctx context.Context, cmd lock.Release) (*lockpb.ReleaseResponse, *refusal) {
+	out, refusal := sh.propose(ctx, cmd)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -190,24 +173,8 @@ func (s *Server) releaseHere(ctx context.Context, cmd lock.Release) (*lockpb.Rel
 	}, nil
 }
 
-func (s *Server) cancelHere(ctx context.Context, in *lockpb.CancelRequest) (*lockpb.CancelResponse, *refusal) {
-	cmd, refusal := parseCancel(s.identity(ctx), in)
-	if refusal != nil {
-		return nil, refusal
-	}
-	out, refusal := s.propose(ctx, cmd)
-	if refusal != nil {
-		return nil, refusal
-	}
-	result, ok := out.Result.(lock.Cancelled)
-	if !ok {
-		return nil, unexpected("Cancel", out.Result)
-	}
-	return &lockpb.CancelResponse{Was: requestState(result.Was), AsOf: int64(out.Now), Index: out.Index}, nil
-}
-
-func (s *Server) breakHere(ctx context.Context, cmd lock.Break) (*lockpb.BreakResponse, *refusal) {
-	out, refusal := s.propose(ctx, cmd)
+func (sh *shard) breakHere(ctx context.Context, cmd lock.Break) (*lockpb.BreakResponse, *refusal) {
+	out, refusal := sh.propose(ctx, cmd)
 	if refusal != nil {
 		return nil, refusal
 	}

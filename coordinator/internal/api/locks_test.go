@@ -218,7 +218,7 @@ func TestLaggingReplicaCallsNothingFree(t *testing.T) {
 	lagging := c.followers()[0]
 	held := c.acquire(lagging, acquireOf("old", "c", "1", 0))
 	c.until("the follower has it", func() bool {
-		return len(lagging.server.getStale("old").GetLock().GetHolders()) == 1
+		return len(lagging.server.shards[0].getStale("old").GetLock().GetHolders()) == 1
 	})
 	c.disconnect(lagging)
 	c.acquire(c.leader(), acquireOf("new", "c", "2", 0))

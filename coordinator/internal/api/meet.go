@@ -16,11 +16,27 @@ func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.Meet
 	if in.GetNode() == s.config.Node || !s.member(in.GetNode()) {
 		return nil, invalid("node", "it is not another member of this cluster")
 	}
-	answer, err := s.group.Answer(ctx, group.Question{From: in.GetNode(), Blank: in.GetBlank()})
+	sh, refused := s.met(in)
+	if refused != nil {
+		return nil, refused
+	}
+	answer, err := sh.group.Answer(ctx, group.Question{From: in.GetNode(), Blank: in.GetBlank()})
 	if err != nil {
 		return nil, groupRefusal(err)
 	}
-	return &lockpb.MeetResponse{Node: s.config.Node, Blank: answer.Blank, Term: answer.Proof.Term, Index: answer.Proof.Index}, nil
+	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: answer.Blank, Term: answer.Proof.Term, Index: answer.Proof.Index}, nil
+}
+
+// met is the group that a member asks about. One that is configured with another number of groups takes part in none.
+func (s *Server) met(in *lockpb.MeetRequest) (*shard, *refusal) {
+	if groups := max(1, in.GetGroups()); int(groups) != len(s.shards) {
+		return nil, invalid("groups", fmt.Sprintf("node %s is configured with groups: %d, and node %s with %d",
+			in.GetNode(), groups, s.config.Node, len(s.shards)))
+	}
+	if in.GetGroup() >= uint32(len(s.shards)) {
+		return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
+	}
+	return s.shards[in.GetGroup()], nil
 }
 
 func (s *Server) member(id string) bool {
@@ -32,12 +48,15 @@ func (s *Server) member(id string) bool {
 	return false
 }
 
-// Meeting asks other nodes with Meet. It implements group.Peers and keeps no connection.
-type Meeting struct{ addresses map[string]string }
+// Meeting asks other nodes with Meet about one group. It implements group.Peers and keeps no connection.
+type Meeting struct {
+	addresses     map[string]string
+	group, groups uint16
+}
 
-// NewMeeting is for the members' gRPC addresses.
-func NewMeeting(members []Member) *Meeting {
-	m := &Meeting{addresses: make(map[string]string)}
+// NewMeeting is for the members' gRPC addresses, and one of so many groups.
+func NewMeeting(members []Member, group, groups uint16) *Meeting {
+	m := &Meeting{addresses: make(map[string]string), group: group, groups: groups}
 	for _, member := range members {
 		m.addresses[member.ID] = member.GRPC
 	}
@@ -52,7 +71,9 @@ func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (gro
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)
 	}
 	defer func() { _ = conn.Close() }()
-	answer, err := lockpb.NewClusterClient(conn).Meet(ctx, &lockpb.MeetRequest{Node: q.From, Blank: q.Blank})
+	answer, err := lockpb.NewClusterClient(conn).Meet(ctx, &lockpb.MeetRequest{
+		Node: q.From, Blank: q.Blank, Group: uint32(m.group), Groups: uint32(m.groups),
+	})
 	if err != nil {
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -93,14 +94,19 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	return m
 }
 
-// watch adds the figures that are read from the group when somebody asks.
-func (m *Metrics) watch(g reader) {
-	info := func() (i lock.Info) {
-		g.View(func(machine *lock.Machine) { i = machine.Info() })
-		return i
+// watch adds the figures that are read from the groups when somebody asks.
+func (m *Metrics) watch(shards []*shard) {
+	for _, sh := range shards {
+		m.watchOne(sh)
 	}
+}
+
+func (m *Metrics) watchOne(sh *shard) {
+	info, g := sh.info, sh.group
+	labels := prometheus.Labels{"group": strconv.Itoa(int(sh.number))}
 	gauge := func(name, help string, value func() float64) {
-		m.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "lychgate", Name: name, Help: help}, value))
+		m.registerer.MustRegister(prometheus.NewGaugeFunc(
+			prometheus.GaugeOpts{Namespace: "lychgate", Name: name, Help: help, ConstLabels: labels}, value))
 	}
 	gauge("active_leases", "Leases held now, in this replica.", func() float64 { return float64(info().Leases) })
 	gauge("waiters", "Acquires in the queues, in this replica.", func() float64 { return float64(info().Waiters) })

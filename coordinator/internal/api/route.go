@@ -33,13 +33,13 @@ type call[R any] struct {
 
 // route makes the call wherever the leader is, and again when the leader changes: always when it was certainly not
 // applied, and when that is unknown unless the call says once. It ends when ctx does, or when no leader is found.
-func route[R any](ctx context.Context, s *Server, c call[R]) (R, *refusal) {
+func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 	var unknown bool // an earlier attempt may have been applied
 	found := time.Now()
 	pause := firstPause
 	for {
-		changed := s.group.Changed()
-		answer, last := attempt(ctx, s, c)
+		changed := sh.group.Changed()
+		answer, last := attempt(ctx, sh, c)
 		if last == nil || !passing(last) || forwarded(ctx) {
 			return answer, afterUnknown(last, unknown)
 		}
@@ -75,30 +75,30 @@ func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	return ctx.Err() == nil
 }
 
-func attempt[R any](ctx context.Context, s *Server, c call[R]) (R, *refusal) {
-	leader, self, reign := s.reigns.now()
+func attempt[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
+	leader, self, reign := sh.reigns.now()
 	var nothing R
 	switch {
 	case self:
 		return c.here(ctx)
 	case forwarded(ctx):
-		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("node %s does not lead the group", s.config.Node))
+		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("node %s does not lead group %d", sh.config.Node, sh.number))
 	case leader == "":
-		return nothing, refuse(lockpb.Reason_NO_LEADER, "no leader is known")
+		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("no leader of group %d is known", sh.number))
 	}
-	return forward(ctx, s, c, reign)
+	return forward(ctx, sh, c, reign)
 }
 
-func forward[R any](ctx context.Context, s *Server, c call[R], to reign) (R, *refusal) {
+func forward[R any](ctx context.Context, sh *shard, c call[R], to reign) (R, *refusal) {
 	var nothing R
-	client, err := s.peers.client(to.leader)
+	client, err := sh.peers.client(to.leader)
 	if err != nil {
 		return nothing, refuse(lockpb.Reason_NO_LEADER, err.Error())
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(to.over, cancel)()
-	ctx, sent := withSent(metadata.AppendToOutgoingContext(ctx, forwardedKey, s.config.Node))
+	ctx, sent := withSent(sh.outgoing(ctx))
 	answer, err := c.there(ctx, client)
 	switch {
 	case err == nil:

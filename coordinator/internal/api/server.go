@@ -5,13 +5,13 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc/health"
 
-	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 	"github.com/lychgate/lychgate/coordinator/ticket"
@@ -30,7 +30,6 @@ const waitSlack = 500 * time.Millisecond
 // Config is what a Server is made from.
 type Config struct {
 	Node     string
-	Group    uint16        // number of the Raft group, part of lease ids and tickets
 	Members  []Member      // all nodes of the cluster
 	Patience time.Duration // how long a call looks for a leader
 	Budget   time.Duration // how long a call may take, a wait not counted
@@ -50,10 +49,9 @@ type Server struct {
 	lockpb.UnimplementedClusterServer
 
 	config  Config
-	group   Group
+	shards  []*shard                             // by number of the group, which is part of lease ids and tickets
 	callers func(context.Context) lease.Identity // who calls, for tests; nil: everybody is the same
 	peers   *peers
-	reigns  *reigns
 	health  *health.Server
 	closing context.Context // done once the node is stopping
 	close   context.CancelFunc
@@ -64,9 +62,11 @@ type Server struct {
 	firstReady chan struct{}
 }
 
-// New checks the configuration and does no I/O. The group may start later.
-func New(config Config, g Group) (*Server, error) {
+// New checks the configuration and does no I/O. The groups, in the order of their numbers, may start later.
+func New(config Config, groups ...Group) (*Server, error) {
 	switch {
+	case len(groups) == 0 || len(groups) > lease.MaxGroups:
+		return nil, fmt.Errorf("api: %d groups", len(groups))
 	case config.Node == "":
 		return nil, errors.New("api: no node id")
 	case config.Signer == nil || config.Metrics == nil:
@@ -77,9 +77,12 @@ func New(config Config, g Group) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, group: g, peers: newPeers(config.Members), reigns: newReigns(g), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s := &Server{config: config, peers: newPeers(config.Members), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.closing, s.close = context.WithCancel(context.Background())
-	config.Metrics.watch(g)
+	for i, g := range groups {
+		s.shards = append(s.shards, newShard(s, uint16(i), g))
+	}
+	config.Metrics.watch(s.shards)
 	return s, nil
 }
 
@@ -109,20 +112,12 @@ func (s *Server) identity(ctx context.Context) lease.Identity {
 	return "anonymous"
 }
 
-// replicaNow is lease time as this node's replica knows it.
-func (s *Server) replicaNow() int64 {
-	var now lock.LeaseTime
-	s.group.View(func(m *lock.Machine) { now = m.Info().Now })
-	return int64(now)
-}
-
-// clusterName is empty until the cluster is initialised; then it never changes.
+// clusterName is empty until the cluster is initialised; then it never changes, and is the same in all groups.
 func (s *Server) clusterName() string {
 	if name := s.cluster.Load(); name != nil {
 		return *name
 	}
-	var name string
-	s.group.View(func(m *lock.Machine) { name = m.Info().Cluster })
+	name := s.shards[0].info().Cluster
 	if name != "" {
 		s.cluster.Store(&name)
 	}
