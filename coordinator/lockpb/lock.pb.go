@@ -401,7 +401,10 @@ type AcquireRequest struct {
 	// Numbers the requests of this client_id from 1, for a client that wants its answers forgotten early.
 	Sequence uint64 `protobuf:"varint,9,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Up to this sequence number nothing will be retried.
-	Acknowledged  uint64 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
+	Acknowledged uint64 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
+	// Sign no ticket for this grant: it is a third of what the call costs the node, and who shows none to a proxy needs
+	// none. A heartbeat with tickets set has one signed later.
+	NoTicket      bool `protobuf:"varint,11,opt,name=no_ticket,json=noTicket,proto3" json:"no_ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -504,6 +507,13 @@ func (x *AcquireRequest) GetAcknowledged() uint64 {
 		return x.Acknowledged
 	}
 	return 0
+}
+
+func (x *AcquireRequest) GetNoTicket() bool {
+	if x != nil {
+		return x.NoTicket
+	}
+	return false
 }
 
 type AcquireResponse struct {
@@ -4700,7 +4710,7 @@ var File_coordinator_lockpb_lock_proto protoreflect.FileDescriptor
 
 const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\n" +
-	"\x1dcoordinator/lockpb/lock.proto\x12\x10lychgate.lock.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xc1\x02\n" +
+	"\x1dcoordinator/lockpb/lock.proto\x12\x10lychgate.lock.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xde\x02\n" +
 	"\x0eAcquireRequest\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x12\x1b\n" +
 	"\tclient_id\x18\x02 \x01(\tR\bclientId\x12\x1d\n" +
@@ -4713,7 +4723,8 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x05as_of\x18\b \x01(\x03R\x04asOf\x12\x1a\n" +
 	"\bsequence\x18\t \x01(\x04R\bsequence\x12\"\n" +
 	"\facknowledged\x18\n" +
-	" \x01(\x04R\facknowledgedB\x06\n" +
+	" \x01(\x04R\facknowledged\x12\x1b\n" +
+	"\tno_ticket\x18\v \x01(\bR\bnoTicketB\x06\n" +
 	"\x04_ttl\"\xe1\x02\n" +
 	"\x0fAcquireResponse\x12\x19\n" +
 	"\blease_id\x18\x01 \x01(\tR\aleaseId\x12#\n" +
