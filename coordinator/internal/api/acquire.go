@@ -132,7 +132,7 @@ func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 		if err != nil {
 			return nil, groupRefusal(err)
 		}
-		return sh.acquired(ctx, out)
+		return sh.acquired(ctx, out, !in.GetNoTicket())
 	}
 	cmd.Call = newCall()
 	wait := sh.group.Await(cmd.Identity, cmd.Client, cmd.Request)
@@ -143,7 +143,7 @@ func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 		if end.Err != nil {
 			return nil, groupRefusal(end.Err)
 		}
-		return sh.waitEnded(ctx, end) // of an earlier copy, in this moment
+		return sh.waitEnded(ctx, end, !in.GetNoTicket()) // of an earlier copy, in this moment
 	default:
 	}
 	out, err := sh.group.Propose(ctx, cmd)
@@ -154,16 +154,16 @@ func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 		return nil, refusal
 	}
 	if _, waits := out.Result.(lock.Waiting); !waits {
-		return sh.acquired(ctx, out)
+		return sh.acquired(ctx, out, !in.GetNoTicket())
 	}
-	return sh.hang(ctx, cmd, wait)
+	return sh.hang(ctx, cmd, wait, !in.GetNoTicket())
 }
 
 // hang keeps the call until its wait ends, its caller goes, or leadership is lost.
-func (sh *shard) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait, ticket bool) (*lockpb.AcquireResponse, *refusal) {
 	select {
 	case end := <-wait.C:
-		return sh.waitEnded(ctx, end)
+		return sh.waitEnded(ctx, end, ticket)
 	case <-ctx.Done():
 		sh.detach(ctx, cmd)
 		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
@@ -183,14 +183,14 @@ func (sh *shard) detach(ctx context.Context, cmd lock.Acquire) {
 	}
 }
 
-func (sh *shard) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) waitEnded(ctx context.Context, end group.End, ticket bool) (*lockpb.AcquireResponse, *refusal) {
 	if end.Err != nil {
 		// The request stands in the queue, wherever the leader is now.
 		return nil, groupRefusal(end.Err).mayBeApplied()
 	}
 	switch event := end.Event.(type) {
 	case lock.LeaseGranted:
-		return sh.confirm(ctx, event.Grant, true)
+		return sh.confirm(ctx, event.Grant, true, ticket)
 	case lock.WaitEnded:
 		switch event.Cause {
 		case lock.WaitTimedOut:
@@ -206,13 +206,13 @@ func (sh *shard) waitEnded(ctx context.Context, end group.End) (*lockpb.AcquireR
 }
 
 // acquired answers from the result of a committed acquire.
-func (sh *shard) acquired(ctx context.Context, out group.Outcome) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) acquired(ctx context.Context, out group.Outcome, ticket bool) (*lockpb.AcquireResponse, *refusal) {
 	switch result := out.Result.(type) {
 	case lock.Granted:
 		if result.Retried {
-			return sh.confirm(ctx, result.Grant, false)
+			return sh.confirm(ctx, result.Grant, false, ticket)
 		}
-		return sh.grantAnswer(result.Grant, out, false)
+		return sh.grantAnswer(result.Grant, out, false, ticket)
 	case lock.Refused:
 		return nil, refused(result, out.Now)
 	case lock.Waiting: // an earlier copy waits, and this one does not
@@ -224,14 +224,14 @@ func (sh *shard) acquired(ctx context.Context, out group.Outcome) (*lockpb.Acqui
 
 // confirm renews a lease that was granted before this moment, because its caller has heard nothing of it: it may
 // have been granted late, for a claim window only, and in any case the caller is promised a whole TTL.
-func (sh *shard) confirm(ctx context.Context, grant lock.Grant, late bool) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) confirm(ctx context.Context, grant lock.Grant, late, ticket bool) (*lockpb.AcquireResponse, *refusal) {
 	out, err := sh.group.Propose(ctx, lock.Renew{Identity: grant.Identity, Lease: grant.Lease})
 	if err != nil {
 		return nil, groupRefusal(err).mayBeApplied() // the grant was, and a retry finds it
 	}
 	switch result := out.Result.(type) {
 	case lock.Renewed:
-		return sh.grantAnswer(result.Grant, out, !late)
+		return sh.grantAnswer(result.Grant, out, !late, ticket)
 	case lock.Refused:
 		if result.Reason == lock.ReasonLeaseEnded {
 			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the lease was granted and ended again before the answer could be given")
@@ -242,10 +242,14 @@ func (sh *shard) confirm(ctx context.Context, grant lock.Grant, late bool) (*loc
 	return nil, unexpected("Renew", out.Result)
 }
 
-func (sh *shard) grantAnswer(grant lock.Grant, out group.Outcome, retried bool) (*lockpb.AcquireResponse, *refusal) {
-	signed, refusal := sh.sign(grant)
-	if refusal != nil {
-		return nil, refusal
+// grantAnswer is the answer to an acquire, with its ticket if that is wanted.
+func (sh *shard) grantAnswer(grant lock.Grant, out group.Outcome, retried, ticket bool) (*lockpb.AcquireResponse, *refusal) {
+	var signed string
+	if ticket {
+		var refusal *refusal
+		if signed, refusal = sh.sign(grant); refusal != nil {
+			return nil, refusal
+		}
 	}
 	remaining := grant.Deadline.Sub(out.Now)
 	return &lockpb.AcquireResponse{

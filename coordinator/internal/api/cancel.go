@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -104,6 +105,10 @@ func (sh *shard) cancelHere(ctx context.Context, in *lockpb.CancelRequest) (*loc
 	if refusal != nil {
 		return nil, refusal
 	}
+	return cancelAnswer(out)
+}
+
+func cancelAnswer(out group.Outcome) (*lockpb.CancelResponse, *refusal) {
 	result, ok := out.Result.(lock.Cancelled)
 	if !ok {
 		return nil, unexpected("Cancel", out.Result)

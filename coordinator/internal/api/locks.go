@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -65,40 +66,44 @@ func (s *Server) Acquire(ctx context.Context, in *lockpb.AcquireRequest) (*lockp
 
 // Renew implements lockpb.LocksServer.
 func (s *Server) Renew(ctx context.Context, in *lockpb.RenewRequest) (*lockpb.RenewResponse, error) {
-	return serve(ctx, s, opRenew, func(ctx context.Context) (*lockpb.RenewResponse, *refusal) {
-		cmd, refused := parseRenew(s.identity(ctx), in)
-		if refused != nil {
-			return nil, refused
-		}
-		sh, refused := s.ofLease(cmd.Lease)
-		if refused != nil {
-			return nil, refused
-		}
-		return anywhere(ctx, sh, false,
-			func(ctx context.Context) (*lockpb.RenewResponse, *refusal) { return sh.renewHere(ctx, cmd) },
-			func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.RenewResponse, error) {
-				return leader.Renew(ctx, in)
-			})
-	})
+	return serve(ctx, s, opRenew, func(ctx context.Context) (*lockpb.RenewResponse, *refusal) { return s.renewAnywhere(ctx, in) })
+}
+
+func (s *Server) renewAnywhere(ctx context.Context, in *lockpb.RenewRequest) (*lockpb.RenewResponse, *refusal) {
+	cmd, refused := parseRenew(s.identity(ctx), in)
+	if refused != nil {
+		return nil, refused
+	}
+	sh, refused := s.ofLease(cmd.Lease)
+	if refused != nil {
+		return nil, refused
+	}
+	return anywhere(ctx, sh, false,
+		func(ctx context.Context) (*lockpb.RenewResponse, *refusal) { return sh.renewHere(ctx, cmd) },
+		func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.RenewResponse, error) {
+			return leader.Renew(ctx, in)
+		})
 }
 
 // Release implements lockpb.LocksServer.
 func (s *Server) Release(ctx context.Context, in *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, error) {
-	return serve(ctx, s, opRelease, func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) {
-		cmd, refused := parseRelease(s.identity(ctx), in)
-		if refused != nil {
-			return nil, refused
-		}
-		sh, refused := s.ofLease(cmd.Lease)
-		if refused != nil {
-			return nil, refused
-		}
-		return anywhere(ctx, sh, false,
-			func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) { return sh.releaseHere(ctx, cmd) },
-			func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.ReleaseResponse, error) {
-				return leader.Release(ctx, in)
-			})
-	})
+	return serve(ctx, s, opRelease, func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) { return s.releaseAnywhere(ctx, in) })
+}
+
+func (s *Server) releaseAnywhere(ctx context.Context, in *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, *refusal) {
+	cmd, refused := parseRelease(s.identity(ctx), in)
+	if refused != nil {
+		return nil, refused
+	}
+	sh, refused := s.ofLease(cmd.Lease)
+	if refused != nil {
+		return nil, refused
+	}
+	return anywhere(ctx, sh, false,
+		func(ctx context.Context) (*lockpb.ReleaseResponse, *refusal) { return sh.releaseHere(ctx, cmd) },
+		func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.ReleaseResponse, error) {
+			return leader.Release(ctx, in)
+		})
 }
 
 // Cancel implements lockpb.LocksServer.
@@ -137,6 +142,10 @@ func (sh *shard) renewHere(ctx context.Context, cmd lock.Renew) (*lockpb.RenewRe
 	if refusal != nil {
 		return nil, refusal
 	}
+	return sh.renewAnswer(out)
+}
+
+func (sh *shard) renewAnswer(out group.Outcome) (*lockpb.RenewResponse, *refusal) {
 	result, ok := out.Result.(lock.Renewed)
 	if !ok {
 		return nil, unexpected("Renew", out.Result)
@@ -164,6 +173,10 @@ func (sh *shard) releaseHere(ctx context.Context, cmd lock.Release) (*lockpb.Rel
 	if refusal != nil {
 		return nil, refusal
 	}
+	return releaseAnswer(out)
+}
+
+func releaseAnswer(out group.Outcome) (*lockpb.ReleaseResponse, *refusal) {
 	result, ok := out.Result.(lock.Released)
 	if !ok {
 		return nil, unexpected("Release", out.Result)
