@@ -18,7 +18,7 @@ type origin struct {
 	how       beginning
 	proof     Proof // for rejoins
 	transport raft.Transport
-	gate      *gate // the transport, until the node has its vote; nil if it has it at once
+	muzzle    *muzzle // the transport, until the node has its vote; nil if it has it at once
 }
 
 // look reads what the stores hold, and refuses what a node must not start on.
@@ -55,8 +55,8 @@ func (g *Group) look(stores *Stores) (*origin, error) {
 // settle finds how the node begins, if its stores do not say. False: ctx ended before that was clear.
 func (g *Group) settle(ctx context.Context, from *origin) bool {
 	if from.how == undecided {
-		from.gate = newGate(from.transport)
-		from.transport = from.gate
+		from.muzzle = newMuzzle(from.transport)
+		from.transport = from.muzzle
 		if from.blank {
 			g.memory.Store(int32(blank))
 		} else {
@@ -71,22 +71,22 @@ func (g *Group) settle(ctx context.Context, from *origin) bool {
 	return true
 }
 
-// prepare makes the stores, the gate and what is said of the node fit how it begins.
+// prepare makes the stores, the muzzle and what is said of the node fit how it begins.
 func (g *Group) prepare(from *origin, config *raft.Config) error {
 	switch from.how {
 	case creates:
 		if err := bootstrap(from.stores, config, from.transport, g.config.Members); err != nil {
 			return err
 		}
-		if from.gate != nil {
-			from.gate.openWide()
+		if from.muzzle != nil {
+			from.muzzle.takeOff()
 		}
 		g.pend("")
 	case rejoins:
 		if err := from.owner.beginRejoining(); err != nil {
 			return err
 		}
-		from.gate.admit(from.proof.Term)
+		from.muzzle.admit(from.proof.Term)
 		g.pend(catchingUp)
 	case undecided, resumes:
 	}
@@ -113,7 +113,7 @@ func (g *Group) catchUp(ctx context.Context, node *raft.Raft, from *origin) erro
 	if err := from.owner.endRejoining(); err != nil {
 		return err
 	}
-	from.gate.openWide()
+	from.muzzle.takeOff()
 	g.pend("")
 	g.config.Logger.Info("caught up: this node votes again", "index", from.proof.Index, "term", from.proof.Term)
 	return nil

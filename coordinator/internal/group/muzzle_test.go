@@ -9,13 +9,13 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Behind a gate the library is asked only what it may answer: nothing, then what a current leader sends, then everything.
-func TestGate(t *testing.T) {
+// Behind a muzzle the library is asked only what it may answer: nothing, then what a current leader sends, then everything.
+func TestMuzzle(t *testing.T) {
 	outerAddr, outer := raft.NewInmemTransport("outer")
 	innerAddr, inner := raft.NewInmemTransport("inner")
 	outer.Connect(innerAddr, inner)
 	inner.Connect(outerAddr, outer)
-	g := newGate(inner)
+	m := newMuzzle(inner)
 	var library any // what the library was asked last
 	ended := make(chan struct{})
 	stop := make(chan struct{})
@@ -23,7 +23,7 @@ func TestGate(t *testing.T) {
 		defer close(ended)
 		for {
 			select {
-			case rpc := <-g.Consumer():
+			case rpc := <-m.Consumer():
 				library = rpc.Command
 				rpc.Respond(yes(rpc.Command), nil)
 			case <-stop:
@@ -32,13 +32,13 @@ func TestGate(t *testing.T) {
 		}
 	}()
 
-	const shut, half, open = "shut", "half open", "open"
-	for _, state := range []string{shut, half, open} {
+	const on, loose, off = "on", "loose", "off"
+	for _, state := range []string{on, loose, off} {
 		switch state {
-		case half:
-			g.admit(7)
-		case open:
-			g.openWide()
+		case loose:
+			m.admit(7)
+		case off:
+			m.takeOff()
 		}
 		for _, c := range []struct {
 			name string
@@ -49,39 +49,39 @@ func TestGate(t *testing.T) {
 				var r raft.RequestVoteResponse
 				err := outer.RequestVote("inner", innerAddr, &raft.RequestVoteRequest{Term: 9}, &r)
 				return r.Granted, err
-			}, state == open},
+			}, state == off},
 			{"pre-vote", func() (bool, error) {
 				var r raft.RequestPreVoteResponse
 				err := outer.RequestPreVote("inner", innerAddr, &raft.RequestPreVoteRequest{Term: 9}, &r)
 				return r.Granted, err
-			}, state == open},
+			}, state == off},
 			{"order to stand for election", func() (bool, error) {
 				err := outer.TimeoutNow("inner", innerAddr, &raft.TimeoutNowRequest{}, &raft.TimeoutNowResponse{})
 				return err == nil, nil
-			}, state == open},
+			}, state == off},
 			{"entries of an older leader", func() (bool, error) {
 				var r raft.AppendEntriesResponse
 				err := outer.AppendEntries("inner", innerAddr, &raft.AppendEntriesRequest{Term: 6}, &r)
-				if state == half && r.Term != 7 {
+				if state == loose && r.Term != 7 {
 					t.Errorf("the older leader is told term %d", r.Term)
 				}
 				return r.Success, ignore(err, errShut)
-			}, state == open},
+			}, state == off},
 			{"entries", func() (bool, error) {
 				var r raft.AppendEntriesResponse
 				err := outer.AppendEntries("inner", innerAddr, &raft.AppendEntriesRequest{Term: 7}, &r)
 				return r.Success, ignore(err, errShut)
-			}, state != shut},
+			}, state != on},
 			{"snapshot of an older leader", func() (bool, error) {
 				var r raft.InstallSnapshotResponse
 				err := outer.InstallSnapshot("inner", innerAddr, &raft.InstallSnapshotRequest{Term: 6}, &r, bytes.NewReader([]byte("x")))
 				return r.Success, err
-			}, state == open},
+			}, state == off},
 			{"snapshot", func() (bool, error) {
 				var r raft.InstallSnapshotResponse
 				err := outer.InstallSnapshot("inner", innerAddr, &raft.InstallSnapshotRequest{Term: 7}, &r, bytes.NewReader([]byte("x")))
 				return r.Success, err
-			}, state != shut},
+			}, state != on},
 		} {
 			library = nil
 			got, err := c.call()
@@ -89,13 +89,13 @@ func TestGate(t *testing.T) {
 				t.Errorf("%s, %s: granted is %t, the library saw %T, %v", state, c.name, got, library, err)
 			}
 		}
-		if state == open {
+		if state == off {
 			continue
 		}
-		if err := g.RequestVote("outer", outerAddr, &raft.RequestVoteRequest{}, nil); !errors.Is(err, errNoVote) {
+		if err := m.RequestVote("outer", outerAddr, &raft.RequestVoteRequest{}, nil); !errors.Is(err, errNoVote) {
 			t.Errorf("%s: asks for votes: %v", state, err)
 		}
-		if err := g.RequestPreVote("outer", outerAddr, &raft.RequestPreVoteRequest{}, nil); !errors.Is(err, errNoVote) {
+		if err := m.RequestPreVote("outer", outerAddr, &raft.RequestPreVoteRequest{}, nil); !errors.Is(err, errNoVote) {
 			t.Errorf("%s: asks for pre-votes: %v", state, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestGate(t *testing.T) {
 		late <- outer.TimeoutNow("inner", innerAddr, &raft.TimeoutNowRequest{}, &raft.TimeoutNowResponse{})
 	}()
 	for range 2 {
-		if err := g.Close(); err != nil {
+		if err := m.Close(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -118,13 +118,13 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Heartbeats come past the queue, and not past the gate.
-func TestGateHoldsHeartbeats(t *testing.T) {
+// Heartbeats come past the queue, and not past the muzzle.
+func TestMuzzleHoldsHeartbeats(t *testing.T) {
 	var handle func(raft.RPC)
-	g := newGate(&heartbeats{set: func(h func(raft.RPC)) { handle = h }})
-	defer g.Close()
+	m := newMuzzle(&heartbeats{set: func(h func(raft.RPC)) { handle = h }})
+	defer m.Close()
 	passed := 0
-	g.SetHeartbeatHandler(func(rpc raft.RPC) {
+	m.SetHeartbeatHandler(func(rpc raft.RPC) {
 		passed++
 		rpc.Respond(yes(rpc.Command), nil)
 	})
@@ -136,14 +136,14 @@ func TestGateHoldsHeartbeats(t *testing.T) {
 	if r := beat(7); passed != 0 || !errors.Is(r.Error, errShut) {
 		t.Errorf("shut: %+v", r)
 	}
-	g.admit(7)
+	m.admit(7)
 	if r := beat(6); passed != 0 || r.Response.(*raft.AppendEntriesResponse).Success {
-		t.Errorf("half open, older: %+v", r)
+		t.Errorf("loose, older: %+v", r)
 	}
 	if r := beat(7); passed != 1 || !r.Response.(*raft.AppendEntriesResponse).Success {
-		t.Errorf("half open: %+v", r)
+		t.Errorf("loose: %+v", r)
 	}
-	g.SetHeartbeatHandler(nil)
+	m.SetHeartbeatHandler(nil)
 	if handle != nil {
 		t.Error("the handler is still there")
 	}
