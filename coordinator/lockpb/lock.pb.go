@@ -3990,6 +3990,110 @@ func (x *RotateResponse) GetMissed() []string {
 	return nil
 }
 
+type RekeyRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	Public        []byte                 `protobuf:"bytes,2,opt,name=public,proto3" json:"public,omitempty"`    // Ed25519, 32 bytes; empty: the node has no key any more
+	Retire        bool                   `protobuf:"varint,3,opt,name=retire,proto3" json:"retire,omitempty"`   // false: only register the key; true: only retire the node's others
+	Overlap       int64                  `protobuf:"varint,4,opt,name=overlap,proto3" json:"overlap,omitempty"` // as in RotateRequest, of those that are retired
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RekeyRequest) Reset() {
+	*x = RekeyRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RekeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RekeyRequest) ProtoMessage() {}
+
+func (x *RekeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RekeyRequest.ProtoReflect.Descriptor instead.
+func (*RekeyRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{51}
+}
+
+func (x *RekeyRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RekeyRequest) GetPublic() []byte {
+	if x != nil {
+		return x.Public
+	}
+	return nil
+}
+
+func (x *RekeyRequest) GetRetire() bool {
+	if x != nil {
+		return x.Retire
+	}
+	return false
+}
+
+func (x *RekeyRequest) GetOverlap() int64 {
+	if x != nil {
+		return x.Overlap
+	}
+	return 0
+}
+
+type RekeyResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RekeyResponse) Reset() {
+	*x = RekeyResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RekeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RekeyResponse) ProtoMessage() {}
+
+func (x *RekeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RekeyResponse.ProtoReflect.Descriptor instead.
+func (*RekeyResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{52}
+}
+
 // Policy is what a resource prefix or a tenant may do. An absent field takes the next shorter prefix's, at last the cluster's.
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4017,7 +4121,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4029,7 +4133,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[51]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4042,7 +4146,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{51}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{53}
 }
 
 func (x *Policy) GetOf() isPolicy_Of {
@@ -4172,7 +4276,7 @@ type PutPolicyRequest struct {
 
 func (x *PutPolicyRequest) Reset() {
 	*x = PutPolicyRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4184,7 +4288,7 @@ func (x *PutPolicyRequest) String() string {
 func (*PutPolicyRequest) ProtoMessage() {}
 
 func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[52]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4197,7 +4301,7 @@ func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPolicyRequest.ProtoReflect.Descriptor instead.
 func (*PutPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{52}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{54}
 }
 
 func (x *PutPolicyRequest) GetPolicy() *Policy {
@@ -4215,7 +4319,7 @@ type PutPolicyResponse struct {
 
 func (x *PutPolicyResponse) Reset() {
 	*x = PutPolicyResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4227,7 +4331,7 @@ func (x *PutPolicyResponse) String() string {
 func (*PutPolicyResponse) ProtoMessage() {}
 
 func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4240,7 +4344,7 @@ func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPolicyResponse.ProtoReflect.Descriptor instead.
 func (*PutPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{53}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{55}
 }
 
 type DeletePolicyRequest struct {
@@ -4256,7 +4360,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4268,7 +4372,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4281,7 +4385,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{54}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{56}
 }
 
 func (x *DeletePolicyRequest) GetOf() isDeletePolicyRequest_Of {
@@ -4334,7 +4438,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4346,7 +4450,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4359,7 +4463,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{55}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{57}
 }
 
 func (x *DeletePolicyResponse) GetExisted() bool {
@@ -4377,7 +4481,7 @@ type PoliciesRequest struct {
 
 func (x *PoliciesRequest) Reset() {
 	*x = PoliciesRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4389,7 +4493,7 @@ func (x *PoliciesRequest) String() string {
 func (*PoliciesRequest) ProtoMessage() {}
 
 func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4402,19 +4506,21 @@ func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
 func (*PoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{56}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{58}
 }
 
 type PoliciesResponse struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Policies      []*Policy              `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"` // prefixes, then tenants, each in order
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Policies []*Policy              `protobuf:"bytes,1,rep,name=policies,proto3" json:"policies,omitempty"` // prefixes, then tenants, each in order; as the first group has them
+	// Groups that have others: a change has reached only some. Made once more it reaches all.
+	Behind        []uint32 `protobuf:"varint,2,rep,packed,name=behind,proto3" json:"behind,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *PoliciesResponse) Reset() {
 	*x = PoliciesResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4426,7 +4532,7 @@ func (x *PoliciesResponse) String() string {
 func (*PoliciesResponse) ProtoMessage() {}
 
 func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4439,12 +4545,19 @@ func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
 func (*PoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{57}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *PoliciesResponse) GetPolicies() []*Policy {
 	if x != nil {
 		return x.Policies
+	}
+	return nil
+}
+
+func (x *PoliciesResponse) GetBehind() []uint32 {
+	if x != nil {
+		return x.Behind
 	}
 	return nil
 }
@@ -4457,7 +4570,7 @@ type KeysRequest struct {
 
 func (x *KeysRequest) Reset() {
 	*x = KeysRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4469,7 +4582,7 @@ func (x *KeysRequest) String() string {
 func (*KeysRequest) ProtoMessage() {}
 
 func (x *KeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4482,7 +4595,7 @@ func (x *KeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysRequest.ProtoReflect.Descriptor instead.
 func (*KeysRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{58}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{60}
 }
 
 type KeysResponse struct {
@@ -4495,7 +4608,7 @@ type KeysResponse struct {
 
 func (x *KeysResponse) Reset() {
 	*x = KeysResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4507,7 +4620,7 @@ func (x *KeysResponse) String() string {
 func (*KeysResponse) ProtoMessage() {}
 
 func (x *KeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4520,7 +4633,7 @@ func (x *KeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysResponse.ProtoReflect.Descriptor instead.
 func (*KeysResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{59}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{61}
 }
 
 func (x *KeysResponse) GetKeys() []*Key {
@@ -4549,7 +4662,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4561,7 +4674,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4574,7 +4687,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{60}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *Key) GetKeyId() string {
@@ -4622,7 +4735,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4634,7 +4747,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4647,7 +4760,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{61}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *Refusal) GetReason() Reason {
@@ -4985,7 +5098,13 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\aoverlap\x18\x01 \x01(\x03R\aoverlap\"S\n" +
 	"\x0eRotateResponse\x12)\n" +
 	"\x04keys\x18\x01 \x03(\v2\x15.lychgate.lock.v1.KeyR\x04keys\x12\x16\n" +
-	"\x06missed\x18\x02 \x03(\tR\x06missed\"\xe3\x04\n" +
+	"\x06missed\x18\x02 \x03(\tR\x06missed\"l\n" +
+	"\fRekeyRequest\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x16\n" +
+	"\x06public\x18\x02 \x01(\fR\x06public\x12\x16\n" +
+	"\x06retire\x18\x03 \x01(\bR\x06retire\x12\x18\n" +
+	"\aoverlap\x18\x04 \x01(\x03R\aoverlap\"\x0f\n" +
+	"\rRekeyResponse\"\xe3\x04\n" +
 	"\x06Policy\x12\x18\n" +
 	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12\x18\n" +
 	"\x06tenant\x18\x02 \x01(\tH\x00R\x06tenant\x12$\n" +
@@ -5030,9 +5149,10 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x02of\"0\n" +
 	"\x14DeletePolicyResponse\x12\x18\n" +
 	"\aexisted\x18\x01 \x01(\bR\aexisted\"\x11\n" +
-	"\x0fPoliciesRequest\"H\n" +
+	"\x0fPoliciesRequest\"`\n" +
 	"\x10PoliciesResponse\x124\n" +
-	"\bpolicies\x18\x01 \x03(\v2\x18.lychgate.lock.v1.PolicyR\bpolicies\"\r\n" +
+	"\bpolicies\x18\x01 \x03(\v2\x18.lychgate.lock.v1.PolicyR\bpolicies\x12\x16\n" +
+	"\x06behind\x18\x02 \x03(\rR\x06behind\"\r\n" +
 	"\vKeysRequest\"M\n" +
 	"\fKeysResponse\x12)\n" +
 	"\x04keys\x18\x01 \x03(\v2\x15.lychgate.lock.v1.KeyR\x04keys\x12\x12\n" +
@@ -5119,7 +5239,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\tHeartbeat\x12\".lychgate.lock.v1.HeartbeatRequest\x1a#.lychgate.lock.v1.HeartbeatResponse\x12R\n" +
 	"\aSession\x12 .lychgate.lock.v1.SessionRequest\x1a!.lychgate.lock.v1.SessionResponse(\x010\x01\x12J\n" +
 	"\x05Watch\x12\x1e.lychgate.lock.v1.WatchRequest\x1a\x1f.lychgate.lock.v1.WatchResponse0\x01\x12B\n" +
-	"\x03Hot\x12\x1c.lychgate.lock.v1.HotRequest\x1a\x1d.lychgate.lock.v1.HotResponse2\xe9\x06\n" +
+	"\x03Hot\x12\x1c.lychgate.lock.v1.HotRequest\x1a\x1d.lychgate.lock.v1.HotResponse2\xb3\a\n" +
 	"\aCluster\x12K\n" +
 	"\x06Status\x12\x1f.lychgate.lock.v1.StatusRequest\x1a .lychgate.lock.v1.StatusResponse\x12E\n" +
 	"\x04Keys\x12\x1d.lychgate.lock.v1.KeysRequest\x1a\x1e.lychgate.lock.v1.KeysResponse\x12E\n" +
@@ -5128,7 +5248,8 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06Remove\x12\x1f.lychgate.lock.v1.RemoveRequest\x1a .lychgate.lock.v1.RemoveResponse\x12Q\n" +
 	"\bTransfer\x12!.lychgate.lock.v1.TransferRequest\x1a\".lychgate.lock.v1.TransferResponse\x12G\n" +
 	"\x04Save\x12\x1d.lychgate.lock.v1.SaveRequest\x1a\x1e.lychgate.lock.v1.SaveResponse0\x01\x12K\n" +
-	"\x06Rotate\x12\x1f.lychgate.lock.v1.RotateRequest\x1a .lychgate.lock.v1.RotateResponse\x12T\n" +
+	"\x06Rotate\x12\x1f.lychgate.lock.v1.RotateRequest\x1a .lychgate.lock.v1.RotateResponse\x12H\n" +
+	"\x05Rekey\x12\x1e.lychgate.lock.v1.RekeyRequest\x1a\x1f.lychgate.lock.v1.RekeyResponse\x12T\n" +
 	"\tPutPolicy\x12\".lychgate.lock.v1.PutPolicyRequest\x1a#.lychgate.lock.v1.PutPolicyResponse\x12]\n" +
 	"\fDeletePolicy\x12%.lychgate.lock.v1.DeletePolicyRequest\x1a&.lychgate.lock.v1.DeletePolicyResponse\x12Q\n" +
 	"\bPolicies\x12!.lychgate.lock.v1.PoliciesRequest\x1a\".lychgate.lock.v1.PoliciesResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
@@ -5146,7 +5267,7 @@ func file_coordinator_lockpb_lock_proto_rawDescGZIP() []byte {
 }
 
 var file_coordinator_lockpb_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 62)
+var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
 var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(Mode)(0),                     // 0: lychgate.lock.v1.Mode
 	(RequestState)(0),             // 1: lychgate.lock.v1.RequestState
@@ -5204,28 +5325,30 @@ var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(*SaveResponse)(nil),          // 53: lychgate.lock.v1.SaveResponse
 	(*RotateRequest)(nil),         // 54: lychgate.lock.v1.RotateRequest
 	(*RotateResponse)(nil),        // 55: lychgate.lock.v1.RotateResponse
-	(*Policy)(nil),                // 56: lychgate.lock.v1.Policy
-	(*PutPolicyRequest)(nil),      // 57: lychgate.lock.v1.PutPolicyRequest
-	(*PutPolicyResponse)(nil),     // 58: lychgate.lock.v1.PutPolicyResponse
-	(*DeletePolicyRequest)(nil),   // 59: lychgate.lock.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),  // 60: lychgate.lock.v1.DeletePolicyResponse
-	(*PoliciesRequest)(nil),       // 61: lychgate.lock.v1.PoliciesRequest
-	(*PoliciesResponse)(nil),      // 62: lychgate.lock.v1.PoliciesResponse
-	(*KeysRequest)(nil),           // 63: lychgate.lock.v1.KeysRequest
-	(*KeysResponse)(nil),          // 64: lychgate.lock.v1.KeysResponse
-	(*Key)(nil),                   // 65: lychgate.lock.v1.Key
-	(*Refusal)(nil),               // 66: lychgate.lock.v1.Refusal
-	(*timestamppb.Timestamp)(nil), // 67: google.protobuf.Timestamp
+	(*RekeyRequest)(nil),          // 56: lychgate.lock.v1.RekeyRequest
+	(*RekeyResponse)(nil),         // 57: lychgate.lock.v1.RekeyResponse
+	(*Policy)(nil),                // 58: lychgate.lock.v1.Policy
+	(*PutPolicyRequest)(nil),      // 59: lychgate.lock.v1.PutPolicyRequest
+	(*PutPolicyResponse)(nil),     // 60: lychgate.lock.v1.PutPolicyResponse
+	(*DeletePolicyRequest)(nil),   // 61: lychgate.lock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),  // 62: lychgate.lock.v1.DeletePolicyResponse
+	(*PoliciesRequest)(nil),       // 63: lychgate.lock.v1.PoliciesRequest
+	(*PoliciesResponse)(nil),      // 64: lychgate.lock.v1.PoliciesResponse
+	(*KeysRequest)(nil),           // 65: lychgate.lock.v1.KeysRequest
+	(*KeysResponse)(nil),          // 66: lychgate.lock.v1.KeysResponse
+	(*Key)(nil),                   // 67: lychgate.lock.v1.Key
+	(*Refusal)(nil),               // 68: lychgate.lock.v1.Refusal
+	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
 }
 var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	0,  // 0: lychgate.lock.v1.AcquireRequest.mode:type_name -> lychgate.lock.v1.Mode
-	67, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
+	69, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 2: lychgate.lock.v1.AcquireResponse.mode:type_name -> lychgate.lock.v1.Mode
 	8,  // 3: lychgate.lock.v1.FollowResponse.progress:type_name -> lychgate.lock.v1.Progress
 	6,  // 4: lychgate.lock.v1.FollowResponse.granted:type_name -> lychgate.lock.v1.AcquireResponse
 	38, // 5: lychgate.lock.v1.Progress.holder:type_name -> lychgate.lock.v1.Holder
 	11, // 6: lychgate.lock.v1.HeartbeatResponse.beats:type_name -> lychgate.lock.v1.Beat
-	66, // 7: lychgate.lock.v1.Beat.refusal:type_name -> lychgate.lock.v1.Refusal
+	68, // 7: lychgate.lock.v1.Beat.refusal:type_name -> lychgate.lock.v1.Refusal
 	13, // 8: lychgate.lock.v1.SessionRequest.calls:type_name -> lychgate.lock.v1.Call
 	5,  // 9: lychgate.lock.v1.Call.acquire:type_name -> lychgate.lock.v1.AcquireRequest
 	25, // 10: lychgate.lock.v1.Call.renew:type_name -> lychgate.lock.v1.RenewRequest
@@ -5241,12 +5364,12 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	30, // 20: lychgate.lock.v1.Answer.cancel:type_name -> lychgate.lock.v1.CancelResponse
 	10, // 21: lychgate.lock.v1.Answer.heartbeat:type_name -> lychgate.lock.v1.HeartbeatResponse
 	17, // 22: lychgate.lock.v1.Answer.failure:type_name -> lychgate.lock.v1.Failure
-	66, // 23: lychgate.lock.v1.Failure.refusal:type_name -> lychgate.lock.v1.Refusal
+	68, // 23: lychgate.lock.v1.Failure.refusal:type_name -> lychgate.lock.v1.Refusal
 	21, // 24: lychgate.lock.v1.WatchResponse.changes:type_name -> lychgate.lock.v1.Change
 	4,  // 25: lychgate.lock.v1.Change.kind:type_name -> lychgate.lock.v1.Change.Kind
 	38, // 26: lychgate.lock.v1.Change.holder:type_name -> lychgate.lock.v1.Holder
 	24, // 27: lychgate.lock.v1.HotResponse.resources:type_name -> lychgate.lock.v1.HotResource
-	67, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	69, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 29: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
 	38, // 30: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
 	37, // 31: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
@@ -5261,10 +5384,10 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	45, // 40: lychgate.lock.v1.JoinResponse.nodes:type_name -> lychgate.lock.v1.Node
 	45, // 41: lychgate.lock.v1.RemoveResponse.nodes:type_name -> lychgate.lock.v1.Node
 	18, // 42: lychgate.lock.v1.TransferResponse.leaders:type_name -> lychgate.lock.v1.Leader
-	65, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
-	56, // 44: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
-	56, // 45: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
-	65, // 46: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
+	67, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
+	58, // 44: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
+	58, // 45: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
+	67, // 46: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
 	3,  // 47: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
 	2,  // 48: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
 	38, // 49: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
@@ -5281,41 +5404,43 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	19, // 60: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
 	22, // 61: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
 	40, // 62: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
-	63, // 63: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
+	65, // 63: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
 	43, // 64: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
 	46, // 65: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
 	48, // 66: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
 	50, // 67: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
 	52, // 68: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
 	54, // 69: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
-	57, // 70: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
-	59, // 71: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
-	61, // 72: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
-	6,  // 73: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
-	26, // 74: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
-	28, // 75: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
-	30, // 76: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
-	32, // 77: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
-	34, // 78: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
-	36, // 79: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
-	7,  // 80: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
-	10, // 81: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
-	15, // 82: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
-	20, // 83: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
-	23, // 84: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
-	41, // 85: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
-	64, // 86: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
-	44, // 87: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
-	47, // 88: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
-	49, // 89: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
-	51, // 90: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
-	53, // 91: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
-	55, // 92: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
-	58, // 93: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
-	60, // 94: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
-	62, // 95: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
-	73, // [73:96] is the sub-list for method output_type
-	50, // [50:73] is the sub-list for method input_type
+	56, // 70: lychgate.lock.v1.Cluster.Rekey:input_type -> lychgate.lock.v1.RekeyRequest
+	59, // 71: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
+	61, // 72: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
+	63, // 73: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
+	6,  // 74: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
+	26, // 75: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
+	28, // 76: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
+	30, // 77: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
+	32, // 78: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
+	34, // 79: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
+	36, // 80: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
+	7,  // 81: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
+	10, // 82: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
+	15, // 83: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
+	20, // 84: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
+	23, // 85: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
+	41, // 86: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
+	66, // 87: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
+	44, // 88: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
+	47, // 89: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
+	49, // 90: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
+	51, // 91: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
+	53, // 92: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
+	55, // 93: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
+	57, // 94: lychgate.lock.v1.Cluster.Rekey:output_type -> lychgate.lock.v1.RekeyResponse
+	60, // 95: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
+	62, // 96: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
+	64, // 97: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
+	74, // [74:98] is the sub-list for method output_type
+	50, // [50:74] is the sub-list for method input_type
 	50, // [50:50] is the sub-list for extension type_name
 	50, // [50:50] is the sub-list for extension extendee
 	0,  // [0:50] is the sub-list for field type_name
@@ -5349,11 +5474,11 @@ func file_coordinator_lockpb_lock_proto_init() {
 	}
 	file_coordinator_lockpb_lock_proto_msgTypes[20].OneofWrappers = []any{}
 	file_coordinator_lockpb_lock_proto_msgTypes[45].OneofWrappers = []any{}
-	file_coordinator_lockpb_lock_proto_msgTypes[51].OneofWrappers = []any{
+	file_coordinator_lockpb_lock_proto_msgTypes[53].OneofWrappers = []any{
 		(*Policy_Prefix)(nil),
 		(*Policy_Tenant)(nil),
 	}
-	file_coordinator_lockpb_lock_proto_msgTypes[54].OneofWrappers = []any{
+	file_coordinator_lockpb_lock_proto_msgTypes[56].OneofWrappers = []any{
 		(*DeletePolicyRequest_Prefix)(nil),
 		(*DeletePolicyRequest_Tenant)(nil),
 	}
@@ -5363,7 +5488,7 @@ func file_coordinator_lockpb_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coordinator_lockpb_lock_proto_rawDesc), len(file_coordinator_lockpb_lock_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   62,
+			NumMessages:   64,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

@@ -586,6 +586,7 @@ const (
 	Cluster_Transfer_FullMethodName     = "/lychgate.lock.v1.Cluster/Transfer"
 	Cluster_Save_FullMethodName         = "/lychgate.lock.v1.Cluster/Save"
 	Cluster_Rotate_FullMethodName       = "/lychgate.lock.v1.Cluster/Rotate"
+	Cluster_Rekey_FullMethodName        = "/lychgate.lock.v1.Cluster/Rekey"
 	Cluster_PutPolicy_FullMethodName    = "/lychgate.lock.v1.Cluster/PutPolicy"
 	Cluster_DeletePolicy_FullMethodName = "/lychgate.lock.v1.Cluster/DeletePolicy"
 	Cluster_Policies_FullMethodName     = "/lychgate.lock.v1.Cluster/Policies"
@@ -614,6 +615,9 @@ type ClusterClient interface {
 	Save(ctx context.Context, in *SaveRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[SaveResponse], error)
 	// Rotate makes a new ticket key on every node that can be reached, and retires old ones after an overlap.
 	Rotate(ctx context.Context, in *RotateRequest, opts ...grpc.CallOption) (*RotateResponse, error)
+	// Rekey registers the ticket key of a node in one group, and retires the node's other ones. Between nodes only: it has no
+	// HTTP form.
+	Rekey(ctx context.Context, in *RekeyRequest, opts ...grpc.CallOption) (*RekeyResponse, error)
 	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
 	PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error)
 	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
@@ -719,6 +723,16 @@ func (c *clusterClient) Rotate(ctx context.Context, in *RotateRequest, opts ...g
 	return out, nil
 }
 
+func (c *clusterClient) Rekey(ctx context.Context, in *RekeyRequest, opts ...grpc.CallOption) (*RekeyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RekeyResponse)
+	err := c.cc.Invoke(ctx, Cluster_Rekey_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutPolicyResponse)
@@ -772,6 +786,9 @@ type ClusterServer interface {
 	Save(*SaveRequest, grpc.ServerStreamingServer[SaveResponse]) error
 	// Rotate makes a new ticket key on every node that can be reached, and retires old ones after an overlap.
 	Rotate(context.Context, *RotateRequest) (*RotateResponse, error)
+	// Rekey registers the ticket key of a node in one group, and retires the node's other ones. Between nodes only: it has no
+	// HTTP form.
+	Rekey(context.Context, *RekeyRequest) (*RekeyResponse, error)
 	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
 	PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error)
 	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
@@ -811,6 +828,9 @@ func (UnimplementedClusterServer) Save(*SaveRequest, grpc.ServerStreamingServer[
 }
 func (UnimplementedClusterServer) Rotate(context.Context, *RotateRequest) (*RotateResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rotate not implemented")
+}
+func (UnimplementedClusterServer) Rekey(context.Context, *RekeyRequest) (*RekeyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Rekey not implemented")
 }
 func (UnimplementedClusterServer) PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutPolicy not implemented")
@@ -979,6 +999,24 @@ func _Cluster_Rotate_Handler(srv interface{}, ctx context.Context, dec func(inte
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Rekey_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RekeyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Rekey(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Rekey_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Rekey(ctx, req.(*RekeyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_PutPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PutPolicyRequest)
 	if err := dec(in); err != nil {
@@ -1067,6 +1105,10 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rotate",
 			Handler:    _Cluster_Rotate_Handler,
+		},
+		{
+			MethodName: "Rekey",
+			Handler:    _Cluster_Rekey_Handler,
 		},
 		{
 			MethodName: "PutPolicy",
