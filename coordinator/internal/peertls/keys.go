@@ -19,6 +19,7 @@ type Config struct {
 	RequireClientCert bool
 	Warn              time.Duration // before the certificate expires: default 14 days
 	Every             time.Duration // how often the files are looked at: default 5 s
+	Handshake         time.Duration // longest on the peer port: default 5 s
 	Refused           func(port, reason string)
 	Logger            *slog.Logger
 	Now               func() time.Time // for tests
@@ -32,12 +33,15 @@ type Keys struct {
 	refused *sparse.Log
 }
 
-// Bounds of what the defaults say.
+// The defaults of a Config.
 const (
-	defaultWarn  = 14 * 24 * time.Hour
-	defaultEvery = 5 * time.Second
-	warnAgain    = 24 * time.Hour
+	defaultWarn      = 14 * 24 * time.Hour
+	defaultEvery     = 5 * time.Second
+	defaultHandshake = 5 * time.Second
 )
+
+// warnAgain is how often a certificate that expires is in the log.
+const warnAgain = 24 * time.Hour
 
 // New reads the files. A certificate that names another node than this one is an error.
 func New(config Config) (*Keys, error) {
@@ -46,6 +50,9 @@ func New(config Config) (*Keys, error) {
 	}
 	if config.Every == 0 {
 		config.Every = defaultEvery
+	}
+	if config.Handshake == 0 {
+		config.Handshake = defaultHandshake
 	}
 	if config.Refused == nil {
 		config.Refused = func(string, string) {}

@@ -11,9 +11,8 @@ import (
 
 // Bounds of handshakes on the peer port.
 const (
-	handshakeTimeout = 5 * time.Second
-	maxHandshakes    = 256 // at once
-	maxOfOneAddress  = 32  // of them from one address
+	maxHandshakes   = 256 // at once
+	maxOfOneAddress = 32  // of them from one address
 )
 
 // Listen makes of a listener one whose connections are of members of the cluster: TLS is done when Accept returns them,
@@ -121,7 +120,7 @@ func (l *listener) pause() bool {
 
 // greet does the handshake, and hands the connection to Accept.
 func (l *listener) greet(raw net.Conn) {
-	ctx, cancel := context.WithTimeout(l.closing, handshakeTimeout)
+	ctx, cancel := context.WithTimeout(l.closing, l.keys.config.Handshake)
 	defer cancel()
 	conn := tls.Server(raw, l.config)
 	if err := conn.HandshakeContext(ctx); err != nil {
