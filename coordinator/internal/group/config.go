@@ -19,7 +19,8 @@ type Config struct {
 	Group   uint16   // number of the Raft group; names its files
 	Members []Member // the same list on every node; used once, when the stores are empty
 	Dir     string   // where the log and the snapshots live; unused if Stores is set
-	Listen  string   // TCP address for peers; empty means the own member's Peer
+	Port    *Port    // the peer port that the node's groups share; it listens already, and outlives Run
+	Listen  string   // without Port: TCP address of a port of the group's own; empty means the own member's Peer
 
 	// Cluster is the name that this node proposes if it turns out to be the one that initialises the
 	// cluster; later it is read from the state. Lock is proposed with it, and so is Version.

@@ -105,23 +105,6 @@ func (g *Group) compact(node *raft.Raft, stop <-chan struct{}) {
 	}
 }
 
-func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
-	if g.config.Transport != nil {
-		return g.config.Transport, nil
-	}
-	self, _ := g.config.member(g.config.Node)
-	address := g.config.Listen
-	if address == "" {
-		address = self.Peer
-	}
-	transport, bound, err := listen(address, self.Peer, g.config.Members, g.config.Timing.RPC, logger)
-	if err != nil {
-		return nil, err
-	}
-	g.config.Logger.Info("listening for peers", "address", bound.String(), "advertised", self.Peer)
-	return transport, nil
-}
-
 func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error) {
 	config, stores := g.raftConfig(logger), from.stores
 	if err := g.prepare(from, config); err != nil {

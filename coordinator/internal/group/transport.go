@@ -1,10 +1,12 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,63 +25,131 @@ type peerAddr string
 func (peerAddr) Network() string  { return "tcp" }
 func (a peerAddr) String() string { return string(a) }
 
-// streams carries the library's messages over TCP. It knows every open connection, because the library's
-// transport leaves them open when it is closed, and its calls in progress would wait for their timeout.
-type streams struct {
-	net.Listener
-	advertised peerAddr
+// layer carries one group's messages over the port that all groups share. It knows every open connection, because
+// the library's transport leaves them open when it is closed, and its calls in progress would wait for their timeout.
+type layer struct {
+	port     *Port
+	number   uint16
+	accepted chan net.Conn
+	done     chan struct{} // closed with the layer
 
 	mu     sync.Mutex
 	open   map[net.Conn]struct{}
+	of     map[string][]*kept // the connections of each node that dialled, oldest first
 	closed bool
 }
 
+// layer opens a group on the port. It is an error if the group is open on it already.
+func (p *Port) layer(number uint16) (*layer, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.closed:
+		return nil, net.ErrClosed
+	case p.layers[number] != nil:
+		return nil, fmt.Errorf("group %d is open on the peer port already", number)
+	}
+	l := &layer{
+		port: p, number: number, accepted: make(chan net.Conn), done: make(chan struct{}),
+		open: make(map[net.Conn]struct{}), of: make(map[string][]*kept),
+	}
+	p.layers[number] = l
+	return l, nil
+}
+
 // Addr is the address that the others know this node by.
-func (s *streams) Addr() net.Addr { return s.advertised }
+func (l *layer) Addr() net.Addr { return peerAddr(l.port.address(l.port.config.Node)) }
 
-// Dial implements raft.StreamLayer.
-func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	return s.keep(net.DialTimeout("tcp", string(address), timeout))
-}
-
-// Accept implements net.Listener.
-func (s *streams) Accept() (net.Conn, error) {
-	return s.keep(s.Listener.Accept())
-}
-
-// keep remembers a new connection until it is closed.
-func (s *streams) keep(conn net.Conn, err error) (net.Conn, error) {
+// Dial implements raft.StreamLayer. The address is a member's id: see directory.
+func (l *layer) Dial(member raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	conn, err := l.port.dial(ctx, string(member), l.number)
 	if err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	}
-	s.open[conn] = struct{}{}
-	return &kept{Conn: conn, streams: s}, nil
+	return l.keep(conn, "")
 }
 
-// Close stops listening and ends all connections.
-func (s *streams) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+// Accept implements net.Listener.
+func (l *layer) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.accepted:
+		return conn, nil
+	case <-l.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// deliver hands a connection that a node has opened to the library, or closes it if the group is closed first.
+func (l *layer) deliver(conn net.Conn, node string) {
+	k, err := l.keep(conn, node)
+	if err != nil {
+		return
+	}
+	select {
+	case l.accepted <- k:
+	case <-l.done:
+	}
+}
+
+// keep remembers a new connection until it is closed; node is who dialled, empty for this node.
+func (l *layer) keep(conn net.Conn, node string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, errors.Join(net.ErrClosed, conn.Close())
+	}
+	k := &kept{Conn: conn, layer: l, node: node}
+	l.open[conn] = struct{}{}
+	if node != "" {
+		if of := l.of[node]; len(of) >= maxOfPeer {
+			_ = l.drop(of[0]) // its end is the library's affair
+		}
+		l.of[node] = append(l.of[node], k)
+	}
+	return k, nil
+}
+
+// drop closes a connection, under the lock.
+func (l *layer) drop(k *kept) error {
+	if _, ok := l.open[k.Conn]; !ok {
+		return nil // ended by Close, or closed twice
+	}
+	delete(l.open, k.Conn)
+	if k.node != "" {
+		l.of[k.node] = slices.DeleteFunc(l.of[k.node], func(other *kept) bool { return other == k })
+	}
+	return k.Conn.Close()
+}
+
+// Close ends all connections of the group; the port stays open for others.
+func (l *layer) Close() error {
+	l.port.mu.Lock()
+	if l.port.layers[l.number] == l {
+		delete(l.port.layers, l.number)
+	}
+	l.port.mu.Unlock()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
 		return nil
 	}
-	s.closed = true
-	errs := []error{s.Listener.Close()}
-	for conn := range s.open {
+	l.closed = true
+	close(l.done)
+	var errs []error
+	for conn := range l.open {
 		errs = append(errs, conn.Close())
 	}
-	clear(s.open)
+	clear(l.open)
+	clear(l.of)
 	return errors.Join(errs...)
 }
 
 type kept struct {
 	net.Conn
-	streams *streams
+	layer *layer
+	node  string
 }
 
 // Read ends quietly once the transport is closed: the library logs every other end.
@@ -92,45 +162,80 @@ func (k *kept) Read(p []byte) (int, error) {
 }
 
 func (k *kept) Close() error {
-	k.streams.mu.Lock()
-	defer k.streams.mu.Unlock()
-	if _, ok := k.streams.open[k.Conn]; !ok {
-		return nil // ended by streams.Close, or closed twice
-	}
-	delete(k.streams.open, k.Conn)
-	return k.Conn.Close()
+	k.layer.mu.Lock()
+	defer k.layer.mu.Unlock()
+	return k.layer.drop(k)
 }
 
-// directory finds a member's address in the configuration of this start rather than in the log, so that a
-// member may move.
-type directory map[raft.ServerID]raft.ServerAddress
+// directory has the library dial a member by its id: which address that is, is looked up at each connection, in the
+// configuration of this start rather than in the log, so that a member may move.
+type directory struct{}
 
 // ServerAddr implements raft.ServerAddressProvider.
-func (d directory) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
-	address, ok := d[id]
-	if !ok {
-		return "", fmt.Errorf("no member has the id %q", id)
-	}
-	return address, nil
+func (directory) ServerAddr(id raft.ServerID) (raft.ServerAddress, error) {
+	return raft.ServerAddress(id), nil
 }
 
-// listen opens the peer port and makes the transport on it.
-func listen(address, advertised string, members []Member, timeout time.Duration, logger hclog.Logger) (*raft.NetworkTransport, net.Addr, error) {
-	listener, err := net.Listen("tcp", address)
+// tcp is the library's transport over a port.
+type tcp struct {
+	*raft.NetworkTransport
+	port *Port
+	own  bool // the port is the group's own, and closed with it
+}
+
+// EncodePeer implements raft.Transport. What a leader calls itself is an address, although ids are dialled.
+func (t *tcp) EncodePeer(id raft.ServerID, address raft.ServerAddress) []byte {
+	if known := t.port.address(string(id)); known != "" {
+		return []byte(known)
+	}
+	return []byte(address)
+}
+
+// Close implements raft.WithClose.
+func (t *tcp) Close() error {
+	err := t.NetworkTransport.Close()
+	if t.own {
+		err = errors.Join(err, t.port.Close())
+	}
+	return err
+}
+
+// transport makes the group's transport on the port that it was given, or on one of its own.
+func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
+	if g.config.Transport != nil {
+		return g.config.Transport, nil
+	}
+	if g.config.Port != nil {
+		return newTransport(g.config.Port, g.config, logger)
+	}
+	self, _ := g.config.member(g.config.Node)
+	address := g.config.Listen
+	if address == "" {
+		address = self.Peer
+	}
+	port := NewPort(PortConfig{Node: g.config.Node, Members: g.config.Members, Address: address, Logger: g.config.Logger})
+	if err := port.Listen(); err != nil {
+		return nil, err
+	}
+	transport, err := newTransport(port, g.config, logger)
 	if err != nil {
-		return nil, nil, fmt.Errorf("open the peer port: %w", err)
+		return nil, errors.Join(err, port.Close())
 	}
-	known := make(directory)
-	for _, m := range members {
-		known[raft.ServerID(m.ID)] = raft.ServerAddress(m.Peer)
+	transport.own = true
+	return transport, nil
+}
+
+func newTransport(port *Port, config Config, logger hclog.Logger) (*tcp, error) {
+	stream, err := port.layer(config.Group)
+	if err != nil {
+		return nil, err
 	}
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		ServerAddressProvider: known,
+	return &tcp{port: port, NetworkTransport: raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		ServerAddressProvider: directory{},
 		Logger:                logger,
-		Stream:                &streams{Listener: listener, advertised: peerAddr(advertised), open: make(map[net.Conn]struct{})},
+		Stream:                stream,
 		MaxPool:               pooledConns,
 		MaxRPCsInFlight:       rpcInFlight,
-		Timeout:               timeout,
-	})
-	return transport, listener.Addr(), nil
+		Timeout:               config.Timing.RPC,
+	})}, nil
 }
