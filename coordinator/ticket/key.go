@@ -40,7 +40,10 @@ const KeyFile = "ticket.key"
 // LoadOrCreateKey reads the private key of a node from dir, and makes it on the first start. A file that others
 // can read is refused, since whoever has it can forge tickets.
 func LoadOrCreateKey(dir string) (ed25519.PrivateKey, error) {
-	path := filepath.Join(dir, KeyFile)
+	return loadOrCreate(filepath.Join(dir, KeyFile))
+}
+
+func loadOrCreate(path string) (ed25519.PrivateKey, error) {
 	key, err := loadKey(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return createKey(path)
