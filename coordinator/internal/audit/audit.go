@@ -1,6 +1,7 @@
 // Package audit writes what the cluster decided: one JSON line for each decision, in log order.
 //
-// Every line covers the log indexes "from" to "index"; the decision is that of "index", and those before it had
+// Each Raft group has its own log, so it has an audit log of its own; the lines of groups but the first name it, and may be
+// mixed. Every line covers the log indexes "from" to "index"; the decision is that of "index", and those before it had
 // none. So a reader checks that nothing is missing by one rule: each line begins where the one before it ended (lines
 // of one entry share its index). What could not be written is said in a line of its own, decision "lost". Every node
 // writes all decisions, so a range that one node lost is found at another. A node whose log began anew, because its data
@@ -30,8 +31,9 @@ const quiet = 1000
 // Config is what a Log is made from.
 type Config struct {
 	Path     string
-	MaxBytes int64 // of one file; then it is renamed to PATH.INDEX and a new one begins
-	Keep     int   // renamed files that are kept
+	Group    uint16 // of the log: each Raft group has an audit log of its own, gap-free by its index
+	MaxBytes int64  // of one file; then it is renamed to PATH.INDEX and a new one begins
+	Keep     int    // renamed files that are kept
 	Node     string
 	Renewals bool // write renewals that worked, too
 
@@ -39,7 +41,7 @@ type Config struct {
 	Logger  *slog.Logger
 }
 
-// Log is the audit log of one node. Applied and Restored are called by the replica, in log order, from one goroutine;
+// Log is the audit log of one group on one node. Applied and Restored are called by the replica, in log order, from one goroutine;
 // Run writes.
 type Log struct {
 	config  Config

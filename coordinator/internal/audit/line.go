@@ -12,6 +12,7 @@ import (
 type line struct {
 	Time      time.Time      `json:"time"` // of this node's wall clock, for people
 	Node      string         `json:"node"`
+	Group     uint16         `json:"group,omitempty"` // of the index; the first group is 0
 	From      uint64         `json:"from"`
 	Index     uint64         `json:"index"`
 	Term      uint64         `json:"term,omitempty"`

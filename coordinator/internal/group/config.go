@@ -1,6 +1,7 @@
 package group
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -23,8 +24,11 @@ type Config struct {
 	Listen  string   // without Port: TCP address of a port of the group's own; empty means the own member's Peer
 
 	// Cluster is the name that this node proposes if it turns out to be the one that initialises the
-	// cluster; later it is read from the state. Lock is proposed with it, and so is Version.
+	// cluster; later it is read from the state. Where the cluster has several groups, all but the first have a Name
+	// instead, which blocks until the first one's state has the cluster's name, or its context ends. Lock is
+	// proposed with it, and so is Version.
 	Cluster string
+	Name    func(context.Context) (string, error)
 	Version uint32
 	Lock    lock.Config
 
@@ -160,6 +164,9 @@ func (c Config) normalise() (Config, error) {
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
+	if c.Name == nil && c.Cluster != "" {
+		c.Name = func(context.Context) (string, error) { return c.Cluster, nil }
+	}
 	if c.Observer == nil {
 		c.Observer = nobody{}
 	}
@@ -175,7 +182,7 @@ func (c Config) normalise() (Config, error) {
 }
 
 func (c Config) validate() error {
-	if c.Cluster == "" {
+	if c.Name == nil {
 		return errors.New("group: no cluster name to propose")
 	}
 	if c.Dir == "" && c.Stores == nil {

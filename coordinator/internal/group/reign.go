@@ -143,7 +143,7 @@ const beginPause = 20 * time.Millisecond
 // refusals that do not end a term, a transfer to another node that fails for one.
 func (r *reign) begin(ctx context.Context) bool {
 	for {
-		err := r.tryBegin()
+		err := r.tryBegin(ctx)
 		if err == nil {
 			return true
 		}
@@ -158,7 +158,7 @@ func (r *reign) begin(ctx context.Context) bool {
 
 // tryBegin waits until everything of earlier terms is applied here, starts the clock from that state, and
 // proposes the first entry of the term.
-func (r *reign) tryBegin() error {
+func (r *reign) tryBegin(ctx context.Context) error {
 	if err := r.node.Barrier(0).Error(); err != nil {
 		return fmt.Errorf("barrier: %w", err)
 	}
@@ -172,7 +172,11 @@ func (r *reign) tryBegin() error {
 	r.clock = startLeaseClock(info.Now, r.group.instant(), limit)
 	r.tick = min(r.group.config.Timing.Tick, limit/2)
 
-	first := &entry{system: r.firstCommands(info)}
+	commands, err := r.firstCommands(ctx, info)
+	if err != nil {
+		return err
+	}
+	first := &entry{system: commands}
 	if err := r.put(first); err != nil {
 		return fmt.Errorf("first entry: %w", err)
 	}
@@ -183,17 +187,21 @@ func (r *reign) tryBegin() error {
 }
 
 // firstCommands begin a term: the cluster if there is none, the leader, and its key if it is not known.
-func (r *reign) firstCommands(info lock.Info) []lock.Command {
+func (r *reign) firstCommands(ctx context.Context, info lock.Info) ([]lock.Command, error) {
 	config := r.group.config
 	var commands []lock.Command
 	if !info.Initialised {
-		commands = append(commands, lock.Init{Cluster: config.Cluster, Version: config.Version, Config: config.Lock})
+		name, err := config.Name(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("name of the cluster: %w", err)
+		}
+		commands = append(commands, lock.Init{Cluster: name, Version: config.Version, Config: config.Lock})
 	}
 	commands = append(commands, lock.NewLeader{Node: config.Node, Term: r.term})
 	if config.Key.KeyID != "" && !r.group.Signable() {
 		commands = append(commands, config.Key)
 	}
-	return commands
+	return commands, nil
 }
 
 // next proposes what has gathered, or a tick if one is due or reads wait for an entry. It reports whether an
