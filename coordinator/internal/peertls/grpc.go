@@ -1,8 +1,6 @@
 package peertls
 
 import (
-	"context"
-	"crypto/tls"
 	"net"
 
 	"google.golang.org/grpc/credentials"
@@ -52,29 +50,4 @@ func (s serving) ServerHandshake(raw net.Conn) (net.Conn, credentials.AuthInfo, 
 // Clone implements credentials.TransportCredentials.
 func (s serving) Clone() credentials.TransportCredentials {
 	return serving{s.TransportCredentials.Clone(), s.keys}
-}
-
-// NodeOf is the node that a connection of the peer port was made by, or was made to, as its certificate says.
-func NodeOf(conn net.Conn) (string, bool) {
-	for {
-		switch c := conn.(type) {
-		case *tls.Conn:
-			certs := c.ConnectionState().PeerCertificates
-			if len(certs) == 0 {
-				return "", false
-			}
-			name, err := nameOf(certs[0])
-			return name.ID, err == nil && name.Kind == Node
-		case interface{ NetConn() net.Conn }:
-			conn = c.NetConn()
-		default:
-			return "", false
-		}
-	}
-}
-
-// DialNode connects to the peer port of a node, handshake included.
-func (k *Keys) DialNode(ctx context.Context, address, node string) (net.Conn, error) {
-	dialer := tls.Dialer{Config: k.DialConfig(node)}
-	return dialer.DialContext(ctx, "tcp", address)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"sync"
 	"time"
@@ -131,7 +132,7 @@ func (l *listener) greet(raw net.Conn) {
 		return
 	}
 	select {
-	case l.ready <- conn:
+	case l.ready <- &Conn{conn}:
 	case <-l.closing.Done():
 		_ = raw.Close()
 	}
@@ -143,4 +144,35 @@ func (l *listener) Close() error {
 	err := l.Listener.Close()
 	l.work.Wait()
 	return err
+}
+
+// Conn is a connection of the peer port, either end.
+type Conn struct{ *tls.Conn }
+
+// PeerNode is the id of the node at the other end, as its certificate says; the handshake has checked it.
+func (c *Conn) PeerNode() string {
+	certs := c.ConnectionState().PeerCertificates
+	if len(certs) == 0 {
+		return ""
+	}
+	name, err := nameOf(certs[0])
+	if err != nil || name.Kind != Node {
+		return ""
+	}
+	return name.ID
+}
+
+// DialPeer connects to the peer port of a node at an address, handshake included.
+func (k *Keys) DialPeer(ctx context.Context, node, address string) (net.Conn, error) {
+	dialer := tls.Dialer{Config: k.DialConfig(node)}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connect to node %s at %s: %w", node, address, err)
+	}
+	secured, ok := conn.(*tls.Conn)
+	if !ok {
+		_ = conn.Close()
+		return nil, errNoCertificate
+	}
+	return &Conn{secured}, nil
 }

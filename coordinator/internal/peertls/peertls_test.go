@@ -95,7 +95,10 @@ func serve(t *testing.T, l net.Listener) (callers <-chan string) {
 			if err != nil {
 				return
 			}
-			id, _ := NodeOf(conn)
+			id := ""
+			if verified, ok := conn.(interface{ PeerNode() string }); ok {
+				id = verified.PeerNode()
+			}
 			told <- id
 			wg.Go(func() {
 				defer conn.Close()
@@ -138,7 +141,7 @@ func TestNodesKnowOneAnother(t *testing.T) {
 	n1, n2 := nodeEnd(t, ca, "n1"), nodeEnd(t, ca, "n2")
 	l := n1.keys.Listen(listen(t), members("n1", "n2"))
 	callers := serve(t, l)
-	conn, err := n2.keys.DialNode(within(t), l.Addr().String(), "n1")
+	conn, err := n2.keys.DialPeer(within(t), "n1", l.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +152,10 @@ func TestNodesKnowOneAnother(t *testing.T) {
 	if id := <-callers; id != "n2" {
 		t.Errorf("the listener took the caller for %q, want n2", id)
 	}
-	if id, ok := NodeOf(conn); !ok || id != "n1" {
+	if id := conn.(*Conn).PeerNode(); id != "n1" {
 		t.Errorf("the dialler took the listener for %q, want n1", id)
 	}
-	if state := conn.(*tls.Conn).ConnectionState(); state.Version != tls.VersionTLS13 {
+	if state := conn.(*Conn).ConnectionState(); state.Version != tls.VersionTLS13 {
 		t.Errorf("TLS version %x, want 1.3", state.Version)
 	}
 }
@@ -163,7 +166,7 @@ func TestDiallerRefusesAnotherNode(t *testing.T) {
 	n2, n3 := nodeEnd(t, ca, "n2"), nodeEnd(t, ca, "n3")
 	l := n3.keys.Listen(listen(t), members("n1", "n2", "n3"))
 	serve(t, l)
-	_, err := n2.keys.DialNode(within(t), l.Addr().String(), "n1")
+	_, err := n2.keys.DialPeer(within(t), "n1", l.Addr().String())
 	if err == nil || !strings.Contains(err.Error(), "names lychgate://node/n3, and lychgate://node/n1 was meant") {
 		t.Fatalf("got %v, want an error that names both", err)
 	}
@@ -263,7 +266,7 @@ func TestSilentCallersDoNotHoldThePeerPort(t *testing.T) {
 		defer conn.Close()
 		silent = append(silent, conn)
 	}
-	conn, err := n2.keys.DialNode(within(t), l.Addr().String(), "n1")
+	conn, err := n2.keys.DialPeer(within(t), "n1", l.Addr().String())
 	if err != nil {
 		t.Fatalf("beside silent callers: %v", err)
 	}

@@ -42,7 +42,7 @@ func TestRotationWithoutARestart(t *testing.T) {
 	n1.run(t)
 	n2.run(t)
 	meet := func() error {
-		conn, err := n2.keys.DialNode(within(t), l.Addr().String(), "n1")
+		conn, err := n2.keys.DialPeer(within(t), "n1", l.Addr().String())
 		if err != nil {
 			return err
 		}
@@ -76,7 +76,7 @@ func TestRotationWithoutARestart(t *testing.T) {
 		t.Fatalf("after: %v", err)
 	}
 	stale := nodeEnd(t, old, "n2")
-	conn, err := stale.keys.DialNode(within(t), l.Addr().String(), "n1")
+	conn, err := stale.keys.DialPeer(within(t), "n1", l.Addr().String())
 	if err == nil {
 		err = talk(within(t), conn)
 		_ = conn.Close()
@@ -108,7 +108,7 @@ func TestUnusableFilesLeaveTheOldOnes(t *testing.T) {
 			n1.run(t)
 			test.spoil(t, n1)
 			until(t, "it is in the log", func() bool { return strings.Contains(n1.log.String(), test.logged) })
-			conn, err := n2.keys.DialNode(within(t), l.Addr().String(), "n1")
+			conn, err := n2.keys.DialPeer(within(t), "n1", l.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
