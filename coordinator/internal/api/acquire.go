@@ -199,6 +199,10 @@ func (sh *shard) waitEnded(ctx context.Context, end group.End, ticket bool) (*lo
 			return nil, refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled while it waited")
 		case lock.WaitAbandoned:
 			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the request lost its place, because its call was away for too long")
+		case lock.WaitDeadlocked:
+			return nil, refused(lock.Refused{Reason: lock.ReasonDeadlock, Cycle: event.Cycle}, end.Now)
+		case lock.WaitRecovered:
+			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the cluster was recovered from a snapshot, which ended every lease and wait")
 		}
 	default:
 	}

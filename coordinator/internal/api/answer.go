@@ -2,6 +2,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -50,6 +51,26 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 		out = refuse(lockpb.Reason_NOT_INITIALISED, "the cluster is not initialised yet")
 	case lock.ReasonRequestAhead:
 		out = invalid("as_of", "as_of is ahead of this cluster: it is from another one")
+	case lock.ReasonDeadlock:
+		out = refuse(lockpb.Reason_DEADLOCK, "the request would wait for itself: "+cycle(r.Cycle))
+		for _, owner := range r.Cycle {
+			out.detail.Cycle = append(out.detail.Cycle, owner.Name)
+		}
+	case lock.ReasonTooManyLeases:
+		out = refuse(lockpb.Reason_TOO_MANY_LEASES, fmt.Sprintf("this tenant holds or awaits %d leases, as many as it may", r.Count))
+	case lock.ReasonRateLimited:
+		out = refuse(lockpb.Reason_RATE_LIMITED, fmt.Sprintf("this tenant may acquire %d times a second", r.Count)).retryAfter(r.RetryAfter)
+	case lock.ReasonHoldTooLong:
+		out = refuse(lockpb.Reason_HOLD_TOO_LONG, fmt.Sprintf("the lease has been renewed to the longest hold, %d ms", r.Limit.Milliseconds()))
+	case lock.ReasonLockDelayed:
+		out = refuse(lockpb.Reason_LOCK_DELAYED, "the last lease on the resource expired, and it stays closed for a while").retryAfter(r.RetryAfter)
+	case lock.ReasonNoSuchWait:
+		out = refuse(lockpb.Reason_REQUEST_ENDED, "the request does not wait for that any more")
+	case lock.ReasonNoSuchMember:
+		out = refuse(lockpb.Reason_NO_SUCH_MEMBER, "there is no such member")
+	case lock.ReasonPolicyInvalid, lock.ReasonNoSuchPolicy, lock.ReasonTooManyPolicies, lock.ReasonNoSuchKey, lock.ReasonTooManyKeys,
+		lock.ReasonMemberInvalid, lock.ReasonTooManyMembers, lock.ReasonOtherCluster, lock.ReasonIncarnationTooLow, lock.ReasonIncarnationTooHigh:
+		out = refusedByCluster(r)
 	case lock.ReasonLeaseIDTaken, lock.ReasonConfigInvalid:
 		out = refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("refused for a fault of this node (reason %d)", r.Reason))
 		out.detail.Applied = lockpb.Applied_NO
@@ -61,6 +82,47 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 		out.detail.Holder = holder(r.Holder, at)
 	}
 	return out
+}
+
+// refusedByCluster is the answer to an administrator's call that does not fit the cluster.
+func refusedByCluster(r lock.Refused) *refusal {
+	switch r.Reason {
+	case lock.ReasonPolicyInvalid:
+		return invalid("policy", "the policy has a field of the other kind, a bound outside of the cluster's, or a lower bound above an upper one, also with what it inherits or is inherited")
+	case lock.ReasonNoSuchPolicy:
+		return invalid("policy", "there is no policy of this prefix or tenant")
+	case lock.ReasonTooManyPolicies:
+		return invalid("policy", fmt.Sprintf("there are %d policies already", r.Count))
+	case lock.ReasonNoSuchKey:
+		return invalid("key_id", "the cluster does not know this key")
+	case lock.ReasonTooManyKeys:
+		return invalid("key_id", fmt.Sprintf("there are %d keys already", r.Count))
+	case lock.ReasonMemberInvalid:
+		return invalid("node", "an id or address is empty or too long")
+	case lock.ReasonTooManyMembers:
+		return invalid("node", fmt.Sprintf("there are %d members already", r.Count))
+	case lock.ReasonOtherCluster:
+		return invalid("cluster", "this is another cluster")
+	case lock.ReasonIncarnationTooLow:
+		return invalid("incarnation", fmt.Sprintf("the incarnation must be above %d", r.Count))
+	case lock.ReasonIncarnationTooHigh:
+		return invalid("incarnation", fmt.Sprintf("the incarnation may be %d at most", r.Count))
+	default:
+	}
+	return refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("refused for reason %d", r.Reason))
+}
+
+// cycle is a deadlock for people: who waits for whom, and back to the first.
+func cycle(owners []lock.Owner) string {
+	var out strings.Builder
+	if len(owners) == 0 {
+		return "in a circle"
+	}
+	for _, o := range owners {
+		out.WriteString(o.Name + " waits for ")
+	}
+	out.WriteString(owners[0].Name)
+	return out.String()
 }
 
 func outOfRange(reason lockpb.Reason, field, message string, limit time.Duration) *refusal {

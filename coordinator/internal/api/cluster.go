@@ -85,7 +85,7 @@ func (s *Server) Keys(context.Context, *lockpb.KeysRequest) (*lockpb.KeysRespons
 // not caught up with the creation of the cluster, has none to give.
 func (s *Server) keyDocument() (ticket.Document, *refusal) {
 	var info lock.Info
-	var puts []lock.PutKey
+	var puts []lock.Key
 	s.shards[0].group.View(func(m *lock.Machine) { info, puts = m.Info(), m.Keys() })
 	if !info.Initialised {
 		return ticket.Document{}, refuse(lockpb.Reason_NOT_INITIALISED, "this node does not know the cluster yet")

@@ -155,7 +155,8 @@ func (m *Metrics) Applied(a group.Applied) {
 			m.grants.Inc()
 		case lock.LeaseEnded:
 			m.ended.WithLabelValues(e.Cause.String()).Inc()
-		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
+			lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 		}
 	}
 }

@@ -32,6 +32,10 @@ type line struct {
 	Request  string      `json:"request,omitempty"`
 	Leader   string      `json:"leader,omitempty"`
 	Key      string      `json:"key,omitempty"`
+	Policy   string      `json:"policy,omitempty"`  // what it is about
+	Member   string      `json:"member,omitempty"`  // a node that joined or left
+	Version  uint32      `json:"version,omitempty"` // of the cluster; the incarnation of "recovered"
+	Cycle    []string    `json:"cycle,omitempty"`   // of a deadlock: identity/owner, the victim first
 }
 
 // linesOf lists what an entry decided: first what its commands were answered, as far as that is no event, then its
@@ -39,6 +43,10 @@ type line struct {
 func linesOf(a *group.Applied, config Config) []line {
 	var lines []line
 	for i, result := range a.Results {
+		if many, ok := result.(lock.RenewedMany); ok {
+			lines = append(lines, fromMany(a.Commands[i].(lock.RenewMany), many, config.Renewals)...)
+			continue
+		}
 		if l, ok := fromResult(a.Commands[i], result, config.Renewals); ok {
 			lines = append(lines, l)
 		}
@@ -58,7 +66,7 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 	switch r := result.(type) {
 	case lock.Refused:
 		l := fromCommand(cmd)
-		l.Decision, l.Cause = "refused", r.Reason.String()
+		l.Decision, l.Cause, l.Cycle = "refused", r.Reason.String(), cycleOf(r.Cycle)
 		return l, true
 	case lock.Cancelled:
 		l := fromCommand(cmd)
@@ -69,8 +77,29 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 		l.Decision = "renewed"
 		return l, renewals
 	case lock.Granted, lock.Waiting, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
+	case lock.RenewedMany: // see fromMany
 	}
 	return line{}, false
+}
+
+// fromMany writes a renewal of many leases as what it is, one renewal each.
+func fromMany(cmd lock.RenewMany, many lock.RenewedMany, renewals bool) []line {
+	var lines []line
+	for i, result := range many.Results {
+		single := lock.Renew{Identity: cmd.Identity, Lease: cmd.Leases[i]}
+		if l, ok := fromResult(single, result, renewals); ok {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+func cycleOf(owners []lock.Owner) []string {
+	var names []string
+	for _, o := range owners {
+		names = append(names, o.String())
+	}
+	return names
 }
 
 func fromCommand(cmd lock.Command) line {
@@ -98,6 +127,24 @@ func fromCommand(cmd lock.Command) line {
 		return line{Command: "put_key", Leader: c.Node, Key: c.KeyID}
 	case lock.Tick:
 		return line{Command: "tick"}
+	case lock.RenewMany:
+		return line{Command: "renew_many", Identity: string(c.Identity)}
+	case lock.KillWait:
+		return line{Command: "kill_wait", Identity: string(c.Identity), Client: string(c.Client), Request: string(c.Request)}
+	case lock.PutPolicy:
+		return line{Command: "put_policy", Identity: string(c.By), Policy: c.Target.String()}
+	case lock.DeletePolicy:
+		return line{Command: "delete_policy", Identity: string(c.By), Policy: c.Target.String()}
+	case lock.RetireKey:
+		return line{Command: "retire_key", Leader: c.Node, Key: c.KeyID}
+	case lock.SetVersion:
+		return line{Command: "set_version", Version: c.Version}
+	case lock.PutMember:
+		return line{Command: "put_member", Member: c.ID}
+	case lock.DropMember:
+		return line{Command: "drop_member", Member: c.ID}
+	case lock.Recover:
+		return line{Command: "recover", Version: c.Incarnation}
 	}
 	return line{}
 }
@@ -133,7 +180,7 @@ func fromEvent(event lock.Event) line {
 		}
 	case lock.WaitEnded:
 		return line{
-			Decision: "wait_ended", Cause: e.Cause.String(), Resource: string(e.Resource),
+			Decision: "wait_ended", Cause: e.Cause.String(), Cycle: cycleOf(e.Cycle), Resource: string(e.Resource),
 			Identity: string(e.Identity), Client: string(e.Client), Request: string(e.Request),
 		}
 	case lock.ResourceBroken:
@@ -142,6 +189,24 @@ func fromEvent(event lock.Event) line {
 		return line{Decision: "key_added", Leader: e.Node, Key: e.KeyID}
 	case lock.LeaderStarted:
 		return line{Decision: "leader_started", Leader: e.Node}
+	case lock.KeyRetired:
+		return line{Decision: "key_retired", Leader: e.Node, Key: e.KeyID}
+	case lock.KeyDropped:
+		return line{Decision: "key_dropped", Leader: e.Node, Key: e.KeyID}
+	case lock.PolicyChanged:
+		if e.Deleted {
+			return line{Decision: "policy_deleted", Identity: string(e.By), Policy: e.Target.String()}
+		}
+		return line{Decision: "policy_put", Identity: string(e.By), Policy: e.Target.String()}
+	case lock.VersionRaised:
+		return line{Decision: "version_raised", Version: e.Version}
+	case lock.MemberChanged:
+		if e.Gone {
+			return line{Decision: "member_dropped", Member: e.Member.ID}
+		}
+		return line{Decision: "member_put", Member: e.Member.ID}
+	case lock.Recovered:
+		return line{Decision: "recovered", Version: e.Incarnation}
 	}
 	return line{Decision: "unknown"}
 }

@@ -20,11 +20,12 @@ var shareOf = [classes]int{renewing: 2, ending: 4, acquiring: 4}
 
 func classOf(cmd lock.Command) class {
 	switch cmd.(type) {
-	case lock.Renew:
+	case lock.Renew, lock.RenewMany:
 		return renewing
-	case lock.Release, lock.Cancel, lock.Detach, lock.Break:
+	case lock.Release, lock.Cancel, lock.Detach, lock.Break, lock.KillWait:
 		return ending
-	case lock.Acquire, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
+	case lock.Acquire, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick, lock.PutPolicy, lock.DeletePolicy, lock.RetireKey,
+		lock.SetVersion, lock.PutMember, lock.DropMember, lock.Recover:
 		return acquiring
 	}
 	return acquiring
@@ -63,8 +64,24 @@ func (p *proposal) prepare(cmd lock.Command, lookup func(lease.ID) (lock.Grant, 
 		if grant, ok := lookup(c.Lease); ok {
 			p.deadline = grant.Deadline
 		}
-	case lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick:
+	case lock.RenewMany:
+		p.deadline = firstDeadline(c.Leases, lookup)
+	case lock.KillWait:
+		p.client = clientKey{c.Identity, c.Client}
+	case lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick, lock.PutPolicy, lock.DeletePolicy, lock.RetireKey,
+		lock.SetVersion, lock.PutMember, lock.DropMember, lock.Recover:
 	}
+}
+
+// firstDeadline is that of the lease that ends first, 0 if none of them lives.
+func firstDeadline(leases []lease.ID, lookup func(lease.ID) (lock.Grant, bool)) lock.LeaseTime {
+	var first lock.LeaseTime
+	for _, id := range leases {
+		if grant, ok := lookup(id); ok && (first == 0 || grant.Deadline < first) {
+			first = grant.Deadline
+		}
+	}
+	return first
 }
 
 // sizeOf estimates the encoded size of a command from above; it bounds an entry, and need not be exact.
@@ -89,7 +106,33 @@ func sizeOf(cmd lock.Command) int {
 		return 2*fixed + len(c.Cluster)
 	case lock.NewLeader:
 		return fixed + len(c.Node)
-	case lock.Tick:
+	case lock.RenewMany:
+		return fixed + len(c.Identity) + (len(lease.ID{})+2)*len(c.Leases)
+	case lock.KillWait:
+		return sizeOfKill(c)
+	case lock.PutPolicy:
+		return 2*fixed + len(c.By) + len(c.Target.Name)
+	case lock.DeletePolicy:
+		return fixed + len(c.By) + len(c.Target.Name)
+	case lock.RetireKey:
+		return fixed + len(c.Node) + len(c.KeyID)
+	case lock.PutMember:
+		return fixed + len(c.ID) + len(c.Peer) + len(c.GRPC) + len(c.HTTP)
+	case lock.DropMember:
+		return fixed + len(c.ID)
+	case lock.Recover:
+		return fixed + len(c.Cluster)
+	case lock.Tick, lock.SetVersion:
 	}
 	return fixed
+}
+
+func sizeOfKill(c lock.KillWait) int {
+	const fixed = 16
+	size := 6*fixed + len(c.Identity) + len(c.Client) + len(c.Request) +
+		len(c.Ahead.Identity) + len(c.Ahead.Client) + len(c.Ahead.Request)
+	for _, o := range c.Cycle {
+		size += fixed + len(o.Identity) + len(o.Name)
+	}
+	return size
 }

@@ -111,7 +111,8 @@ func overdue(events []lock.Event) int {
 			if e.Cause == lock.WaitTimedOut || e.Cause == lock.WaitAbandoned {
 				n++
 			}
-		case lock.LeaseGranted, lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		case lock.LeaseGranted, lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
+			lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 		}
 	}
 	return n

@@ -143,7 +143,8 @@ func endedWait(event lock.Event) (waitKey, bool) {
 		return waitKey{e.Identity, e.Client, e.Request}, e.Late
 	case lock.WaitEnded:
 		return waitKey{e.Identity, e.Client, e.Request}, true
-	case lock.LeaseEnded, lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+	case lock.LeaseEnded, lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
+		lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 	}
 	return waitKey{}, false
 }

@@ -76,19 +76,3 @@ func (m *Machine) waitersInOrder() []slot {
 	})
 	return all
 }
-
-func (m *Machine) putKey(c PutKey) Result {
-	at, found := slices.BinarySearchFunc(m.keys, c, compareKeys)
-	if found {
-		return Done{}
-	}
-	c.Public = slices.Clone(c.Public)
-	// A snapshot may share the old slice.
-	m.keys = slices.Insert(slices.Clone(m.keys), at, c)
-	m.emit(KeyAdded{Node: c.Node, KeyID: c.KeyID})
-	return Done{}
-}
-
-func compareKeys(a, b PutKey) int {
-	return cmp.Or(cmp.Compare(a.Node, b.Node), cmp.Compare(a.KeyID, b.KeyID))
-}

@@ -124,6 +124,36 @@ type Break struct {
 	Resource lease.Resource
 }
 
+// RenewMany extends many leases of one identity, each as a Renew that keeps the lease's TTL would. RenewedMany answers it.
+type RenewMany struct {
+	Identity lease.Identity
+	Leases   []lease.ID
+}
+
+// KillWait ends the wait of a request that is the victim of a deadlock across groups, if the wait still is as those who
+// found the deadlock saw it: it stands in the queue, its caller is there, and what it waits for is still there too.
+type KillWait struct {
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+	Lease    lease.ID   // the live lease that it waits for; zero if it waits for an earlier waiter
+	Ahead    RequestRef // that waiter
+	Cycle    []Owner    // for the caller and the audit log; the victim first
+}
+
+// RequestRef names an acquire across its copies.
+type RequestRef struct {
+	Identity lease.Identity
+	Client   lease.ClientID
+	Request  lease.RequestID
+}
+
+// Owner is a node of the wait-for graph. Name is what acquires gave as their owner, or else the client's id.
+type Owner struct {
+	Identity lease.Identity
+	Name     string
+}
+
 // Tick does nothing but carry the entry's lease time. Reads and expiry ride on it.
 type Tick struct{}
 
@@ -136,4 +166,6 @@ func (Release) command()   {}
 func (Cancel) command()    {}
 func (Detach) command()    {}
 func (Break) command()     {}
+func (RenewMany) command() {}
+func (KillWait) command()  {}
 func (Tick) command()      {}

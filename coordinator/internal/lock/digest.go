@@ -69,6 +69,27 @@ func (d *digester) header(h Header) {
 		d.text(k.KeyID)
 		d.text(string(k.Public))
 	}
+	d.later(h)
+}
+
+// later digests what cluster version 2 added, each behind a mark and only if it is there: a cluster of version 1 has the
+// digest that earlier releases compute.
+func (d *digester) later(h Header) {
+	for _, k := range h.Keys {
+		if k.Retiring() {
+			d.text("retiring")
+			d.text(k.Node)
+			d.text(k.KeyID)
+			d.number(uint64(k.Until))
+		}
+	}
+	for _, m := range h.Members {
+		d.text("member")
+		d.text(m.ID)
+		d.text(m.Peer)
+		d.text(m.GRPC)
+		d.text(m.HTTP)
+	}
 }
 
 // client and request begin with a mark, so that a list's end is seen.

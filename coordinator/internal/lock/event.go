@@ -33,6 +33,7 @@ const (
 	EndUnclaimed // granted to a waiter that did not confirm within the claim window
 	EndCancelled
 	EndBroken
+	EndRecovered // by Recover
 )
 
 // WaitStarted says that a request stands at the end of a queue.
@@ -69,6 +70,9 @@ type WaitEnded struct {
 	Client   lease.ClientID
 	Request  lease.RequestID
 	Cause    WaitCause
+	Position int     // its last place; 1 is the head
+	Blocker  Holder  // who was in its way, as in Waiting
+	Cycle    []Owner // of WaitDeadlocked
 }
 
 // WaitCause is why a wait ended.
@@ -78,7 +82,9 @@ type WaitCause uint8
 const (
 	WaitTimedOut WaitCause = iota + 1
 	WaitCancelled
-	WaitAbandoned // unattached for longer than the grace
+	WaitAbandoned  // unattached for longer than the grace
+	WaitDeadlocked // by KillWait
+	WaitRecovered  // by Recover
 )
 
 // ResourceBroken says that a token was issued to nobody.

@@ -69,7 +69,9 @@ func (m *Machine) touches(c Command) lease.Resource {
 		return m.resourceOfRequest(m.find(c.Identity, c.Client, c.Request))
 	case Detach:
 		return m.resourceOfRequest(m.find(c.Identity, c.Client, c.Request))
-	case Init, NewLeader, PutKey, Tick:
+	case KillWait:
+		return m.resourceOfRequest(m.find(c.Identity, c.Client, c.Request))
+	case Init, NewLeader, PutKey, Tick, RenewMany, PutPolicy, DeletePolicy, RetireKey, SetVersion, PutMember, DropMember, Recover:
 	}
 	return ""
 }

@@ -90,6 +90,15 @@ func (m *Machine) renew(c Renew) Result {
 	return Renewed{m.grantOf(l)}
 }
 
+// renewMany renews what it can of a list. It runs first as a whole: a lease of it that has ended stays so.
+func (m *Machine) renewMany(c RenewMany) Result {
+	results := make([]Result, len(c.Leases))
+	for i, id := range c.Leases {
+		results[i] = m.renew(Renew{Identity: c.Identity, Lease: id})
+	}
+	return RenewedMany{results}
+}
+
 // checkTTL refuses a TTL outside of the bounds; 0 stands for a default and is always good.
 func (m *Machine) checkTTL(ttl time.Duration) Result {
 	switch {

@@ -23,7 +23,8 @@ type Machine struct {
 	counter     uint64    // tokens issued in this incarnation
 	seq         uint64    // last sequence number given to a client, request or lease
 	headStart   LeaseTime // until then only heads of queues are granted; 0 when that is over
-	keys        []PutKey  // by node and key id
+	keys        []Key     // by node and key id
+	members     []Member  // by id
 
 	clients  slab[clientRecord]
 	requests slab[requestRecord]
@@ -98,15 +99,16 @@ func (m *Machine) goesFirst(c Command) bool {
 	switch c := c.(type) {
 	case Renew:
 		return m.holds(c.Lease)
-	case NewLeader:
+	case NewLeader, RenewMany:
 		return true
-	case Init, PutKey, Acquire, Release, Cancel, Detach, Break, Tick:
+	case Init, PutKey, Acquire, Release, Cancel, Detach, Break, Tick, KillWait, PutPolicy, DeletePolicy, RetireKey,
+		SetVersion, PutMember, DropMember, Recover:
 	}
 	return false
 }
 
 func (m *Machine) apply(c Command) Result {
-	switch c := c.(type) {
+	switch c := c.(type) { //nolint:gochecksumtype,exhaustive // the rest needs a cluster
 	case Init:
 		return m.init(c)
 	case NewLeader:
@@ -115,11 +117,16 @@ func (m *Machine) apply(c Command) Result {
 		return m.putKey(c)
 	case Tick:
 		return Done{}
-	case Acquire, Renew, Release, Cancel, Detach, Break:
-		if !m.initialised {
-			return Refused{Reason: ReasonNotInitialised}
-		}
+	}
+	if !m.initialised {
+		return Refused{Reason: ReasonNotInitialised}
+	}
+	switch c := c.(type) {
+	case Acquire, Renew, RenewMany, Release, Cancel, Detach, Break, KillWait:
 		return m.applyLock(c)
+	case PutPolicy, DeletePolicy, RetireKey, SetVersion, PutMember, DropMember, Recover:
+		return m.applyCluster(c)
+	case Init, NewLeader, PutKey, Tick:
 	}
 	panic("lock: a command of an unknown kind reached the machine")
 }
@@ -138,9 +145,34 @@ func (m *Machine) applyLock(c Command) Result {
 		return m.detach(c)
 	case Break:
 		return m.breakResource(c)
-	case Init, NewLeader, PutKey, Tick:
+	case RenewMany:
+		return m.renewMany(c)
+	case KillWait:
+		return m.killWait(c)
+	case Init, NewLeader, PutKey, Tick, PutPolicy, DeletePolicy, RetireKey, SetVersion, PutMember, DropMember, Recover:
 	}
 	panic("lock: not a command on locks")
+}
+
+func (m *Machine) applyCluster(c Command) Result {
+	switch c := c.(type) {
+	case SetVersion:
+		return m.setVersion(c)
+	case PutPolicy:
+		return m.putPolicy(c)
+	case DeletePolicy:
+		return m.deletePolicy(c)
+	case RetireKey:
+		return m.retireKey(c)
+	case PutMember:
+		return m.putMember(c)
+	case DropMember:
+		return m.dropMember(c)
+	case Recover:
+		return m.recover(c)
+	case Init, NewLeader, PutKey, Tick, Acquire, Renew, RenewMany, Release, Cancel, Detach, Break, KillWait:
+	}
+	panic("lock: not a command on the cluster")
 }
 
 func (m *Machine) emit(e Event) { m.events = append(m.events, e) }

@@ -44,7 +44,7 @@ func TestBeforeInit(t *testing.T) {
 	results, events := apply(m, time.Second,
 		acquire("a", "r", 1), lock.Renew{Lease: id}, lock.Release{Lease: id}, lock.Cancel{}, lock.Detach{}, lock.Break{})
 	for i, r := range results {
-		if r != (lock.Refused{Reason: lock.ReasonNotInitialised}) {
+		if !reflect.DeepEqual(r, lock.Refused{Reason: lock.ReasonNotInitialised}) {
 			t.Errorf("command %d gave %+v, want not_initialised", i, r)
 		}
 	}
@@ -71,7 +71,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("a second init changed the cluster: %+v", info)
 	}
 	results, _ := apply(lock.New(), 0, lock.Init{Cluster: "c", Version: 1})
-	if results[0] != (lock.Refused{Reason: lock.ReasonConfigInvalid}) {
+	if !reflect.DeepEqual(results[0], lock.Refused{Reason: lock.ReasonConfigInvalid}) {
 		t.Errorf("init without a config gave %+v, want config_invalid", results[0])
 	}
 }
@@ -109,7 +109,7 @@ func TestKeys(t *testing.T) {
 	if len(events) != 3 {
 		t.Errorf("got %d events, want 3: the fourth key is known", len(events))
 	}
-	if got, want := m.Keys(), []lock.PutKey{k3, k1, k2}; !reflect.DeepEqual(got, want) {
+	if got, want := m.Keys(), []lock.Key{{PutKey: k3}, {PutKey: k1}, {PutKey: k2}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("keys are %v, want %v", got, want)
 	}
 }
@@ -125,7 +125,7 @@ func TestTokensExhausted(t *testing.T) {
 	}
 	refused := lock.Refused{Reason: lock.ReasonTokensExhausted}
 	results, events := apply(m, 0, lock.Release{Identity: "me", Lease: lease.ID{2: 2}}, acquire("d", "s", 4), lock.Break{Resource: "r"})
-	if results[1] != refused || !reflect.DeepEqual(results[2], lock.Result(refused)) {
+	if !reflect.DeepEqual(results[1], lock.Result(refused)) || !reflect.DeepEqual(results[2], lock.Result(refused)) {
 		t.Errorf("got %+v, want two refusals for want of tokens", results[1:])
 	}
 	if len(events) != 1 {
@@ -295,17 +295,17 @@ func tokens(t *testing.T, log []lock.Entry, restoreAt int) []string {
 
 func TestNamesAreComplete(t *testing.T) {
 	for name, text := range map[string]string{
-		"reason": lock.ReasonConfigInvalid.String(), "end": lock.EndBroken.String(),
-		"wait": lock.WaitAbandoned.String(), "state": lock.RequestEnded.String(),
+		"reason": lock.ReasonIncarnationTooHigh.String(), "end": lock.EndRecovered.String(),
+		"wait": lock.WaitRecovered.String(), "state": lock.RequestEnded.String(),
 	} {
 		if strings.HasPrefix(text, "unknown") {
 			t.Errorf("the last %s has no name", name)
 		}
 	}
-	if got := (lock.ReasonConfigInvalid + 1).String(); got != "unknown(20)" {
+	if got := (lock.ReasonIncarnationTooHigh + 1).String(); got != "unknown(37)" {
 		t.Errorf("a reason that is none is %q", got)
 	}
-	for r := lock.ReasonHeld; r <= lock.ReasonConfigInvalid; r++ {
+	for r := lock.ReasonHeld; r <= lock.ReasonIncarnationTooHigh; r++ {
 		if strings.HasPrefix(r.String(), "unknown") {
 			t.Errorf("reason %d has no name", uint8(r))
 		}

@@ -26,7 +26,7 @@ func NewRestorer(h Header) (*Restorer, error) {
 	m.initialised, m.cluster, m.version, m.incarnation = h.Initialised, h.Cluster, h.Version, h.Incarnation
 	m.config, m.index, m.now = h.Config, h.Index, h.Now
 	m.counter, m.seq, m.headStart = h.Counter, h.Seq, h.HeadStart
-	m.keys = slices.Clone(h.Keys)
+	m.keys, m.members = slices.Clone(h.Keys), slices.Clone(h.Members)
 	return &Restorer{m: m, seqs: make(map[uint64]struct{})}, nil
 }
 
@@ -40,6 +40,10 @@ func checkHeader(h Header) error {
 		return fmt.Errorf("the lease time %d is out of range", h.Now)
 	case !slices.IsSortedFunc(h.Keys, compareKeys):
 		return fmt.Errorf("the keys are not in order")
+	case !slices.IsSortedFunc(h.Members, compareMembers):
+		return fmt.Errorf("the members are not in order")
+	case h.Version > MaxVersion:
+		return fmt.Errorf("the cluster version is %d, this program knows %d", h.Version, MaxVersion)
 	case !h.Initialised:
 		return nil
 	}

@@ -22,7 +22,8 @@ func queueParts(t *testing.T) parts {
 	t.Helper()
 	m := started(t, baseConfig())
 	apply(m, time.Second, acquire("a", "r", 1), waiting(acquire("b", "r", 2), 1), acquire("c", "s", 3))
-	apply(m, 2*time.Second, lock.Release{Identity: "me", Lease: lease.ID{2: 3}}, lock.PutKey{Node: "n1", KeyID: "k"})
+	apply(m, 2*time.Second, lock.Release{Identity: "me", Lease: lease.ID{2: 3}}, lock.PutKey{Node: "n1", KeyID: "k"},
+		lock.PutMember{Member: lock.Member{ID: "n4", Peer: "h:1", GRPC: "h:2", HTTP: "h:3"}})
 	s := m.Snapshot()
 	p := parts{header: s.Header()}
 	for client, requests := range s.Clients() {
@@ -72,7 +73,9 @@ func TestRestoreRefuses(t *testing.T) {
 		{"incarnation too large", "incarnation", func(p *parts) { p.header.Incarnation = 1 << 13 }},
 		{"lease time", "lease time", func(p *parts) { p.header.Now = lock.MaxLeaseTime + 1 }},
 		{"config", "config", func(p *parts) { p.header.Config.MaxWait = 0 }},
-		{"keys", "keys", func(p *parts) { p.header.Keys = []lock.PutKey{{Node: "b"}, {Node: "a"}} }},
+		{"keys", "keys", func(p *parts) {
+			p.header.Keys = []lock.Key{{PutKey: lock.PutKey{Node: "b"}}, {PutKey: lock.PutKey{Node: "a"}}}
+		}},
 		{"client twice", "twice", func(p *parts) { p.clients[1] = p.clients[0] }},
 		{"request twice", "twice", func(p *parts) { p.own[0] = append(p.own[0], p.own[0][0]) }},
 		{"sequence twice", "sequence", func(p *parts) { p.clients[1].Seq = p.clients[0].Seq }},

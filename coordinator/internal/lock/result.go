@@ -54,6 +54,9 @@ type Waiting struct {
 // Renewed answers a Renew.
 type Renewed struct{ Grant }
 
+// RenewedMany answers a RenewMany: a Renewed or a Refused for each lease, in their order.
+type RenewedMany struct{ Results []Result }
+
 // Released answers a Release that ended the lease.
 type Released struct{ Holder }
 
@@ -61,6 +64,9 @@ type Released struct{ Holder }
 type Cancelled struct {
 	Was    RequestState // what the request was right before
 	Holder Holder       // the lease, if Was is RequestHeld; it was released unless Cancel.TimedOut
+	// If Was is RequestWaiting: its last place, and who was in its way, as in Waiting.
+	Position int
+	Blocker  Holder
 }
 
 // RequestState is what an acquire has become.
@@ -91,6 +97,11 @@ type Refused struct {
 	Holder Holder
 	Limit  time.Duration // for the range reasons: the bound that was passed
 	Count  int           // for the count reasons: the bound that was passed
+	// Cycle is, for ReasonDeadlock, who would have waited for one another: the caller, whom it would have waited for,
+	// whom that one waits for, and so on; the last one waits for the caller.
+	Cycle []Owner
+	// RetryAfter is, for ReasonRateLimited and ReasonLockDelayed, the lease time after which it is worth another try.
+	RetryAfter time.Duration
 }
 
 // Reason says why a command was refused. Every one of them means: not applied, nothing changed
@@ -118,13 +129,31 @@ const (
 	ReasonRequestAhead  // AsOf is more than the window ahead of the cluster: another cluster's, or another group's
 	ReasonLeaseIDTaken  // the new lease's id is zero or in use: a fault of the node that made it
 	ReasonConfigInvalid // of Init: see Config.Validate
+	ReasonDeadlock      // the request would wait for itself
+	ReasonTooManyLeases // of this tenant
+	ReasonRateLimited   // acquires of this tenant
+	ReasonHoldTooLong   // the lease has come to the longest hold of its policy
+	ReasonLockDelayed   // the last lease expired, and the policy keeps the resource closed
+	ReasonNoSuchWait    // of KillWait: the deadlock is not there any more
+	ReasonPolicyInvalid // a field does not fit the target, the others or the Config, or a bound is below another
+	ReasonNoSuchPolicy
+	ReasonTooManyPolicies
+	ReasonNoSuchKey
+	ReasonTooManyKeys
+	ReasonMemberInvalid // an id or address is missing or too long
+	ReasonNoSuchMember
+	ReasonTooManyMembers
+	ReasonOtherCluster       // of Recover
+	ReasonIncarnationTooLow  // of Recover: it is not above the cluster's
+	ReasonIncarnationTooHigh // of Recover: tokens have no room for it
 )
 
-func (Granted) result()   {}
-func (Waiting) result()   {}
-func (Renewed) result()   {}
-func (Released) result()  {}
-func (Cancelled) result() {}
-func (Broken) result()    {}
-func (Done) result()      {}
-func (Refused) result()   {}
+func (Granted) result()     {}
+func (Waiting) result()     {}
+func (Renewed) result()     {}
+func (RenewedMany) result() {}
+func (Released) result()    {}
+func (Cancelled) result()   {}
+func (Broken) result()      {}
+func (Done) result()        {}
+func (Refused) result()     {}

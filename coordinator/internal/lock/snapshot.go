@@ -31,7 +31,8 @@ type Header struct {
 	Counter     uint64 // tokens issued in this incarnation
 	Seq         uint64 // last sequence number in use
 	HeadStart   LeaseTime
-	Keys        []PutKey // by node and key id
+	Keys        []Key    // by node and key id
+	Members     []Member // by id
 }
 
 // SavedClient is a client in a snapshot; its requests follow it.
@@ -106,6 +107,7 @@ func (m *Machine) look() *Snapshot {
 			Seq:         m.seq,
 			HeadStart:   m.headStart,
 			Keys:        m.keys,
+			Members:     m.members,
 		},
 		clients:  &m.clients,
 		requests: &m.requests,

@@ -1,6 +1,7 @@
 package lock
 
 import (
+	"iter"
 	"slices"
 	"strings"
 
@@ -45,7 +46,7 @@ func (m *Machine) Timed() bool {
 }
 
 // Keys lists the nodes' ticket keys by node and key id. The caller must not change them.
-func (m *Machine) Keys() []PutKey { return slices.Clone(m.keys) }
+func (m *Machine) Keys() []Key { return slices.Clone(m.keys) }
 
 // View is a resource as others may see it.
 type View struct {
@@ -84,6 +85,21 @@ func (m *Machine) Get(name lease.Resource) View {
 		v.Waiters = append(v.Waiters, m.waiterOf(w))
 	}
 	return v
+}
+
+// Queue walks the waiters of a resource from the head, all of them.
+func (m *Machine) Queue(name lease.Resource) iter.Seq[Waiter] {
+	return func(yield func(Waiter) bool) {
+		r := m.resources[name]
+		if r == nil {
+			return
+		}
+		for _, w := range r.queue {
+			if !yield(m.waiterOf(w)) {
+				return
+			}
+		}
+	}
 }
 
 // List describes the resources that are held or awaited, that begin with the prefix and that come after the given

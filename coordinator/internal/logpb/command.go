@@ -36,6 +36,26 @@ func encodeCommand(c lock.Command) *Command {
 		return &Command{Kind: &Command_Break{&Break{Identity: string(c.Identity), Resource: string(c.Resource)}}}
 	case lock.Tick:
 		return &Command{Kind: &Command_Tick{&Tick{}}}
+	case lock.RenewMany:
+		return &Command{Kind: &Command_RenewMany{encodeRenewMany(c)}}
+	case lock.KillWait:
+		return &Command{Kind: &Command_KillWait{encodeKillWait(c)}}
+	case lock.PutPolicy:
+		return &Command{Kind: &Command_PutPolicy{&PutPolicy{
+			By: string(c.By), Target: encodeTarget(c.Target), Rules: encodeRules(c.Policy),
+		}}}
+	case lock.DeletePolicy:
+		return &Command{Kind: &Command_DeletePolicy{&DeletePolicy{By: string(c.By), Target: encodeTarget(c.Target)}}}
+	case lock.RetireKey:
+		return &Command{Kind: &Command_RetireKey{&RetireKey{Node: c.Node, KeyId: c.KeyID, After: int64(c.After)}}}
+	case lock.SetVersion:
+		return &Command{Kind: &Command_SetVersion{&SetVersion{Version: c.Version}}}
+	case lock.PutMember:
+		return &Command{Kind: &Command_PutMember{encodeMember(c.Member)}}
+	case lock.DropMember:
+		return &Command{Kind: &Command_DropMember{&DropMember{Id: c.ID}}}
+	case lock.Recover:
+		return &Command{Kind: &Command_Recover{&Recover{Cluster: c.Cluster, Incarnation: c.Incarnation}}}
 	}
 	panic(fmt.Sprintf("logpb: a command of the unknown kind %T", c))
 }
@@ -86,6 +106,26 @@ func decodeCommand(message *Command) (lock.Command, error) {
 		return lock.Break{Identity: lease.Identity(c.GetIdentity()), Resource: lease.Resource(c.GetResource())}, known(c)
 	case *Command_Tick:
 		return lock.Tick{}, known(kind.Tick)
+	case *Command_RenewMany:
+		return decodeRenewMany(kind.RenewMany)
+	case *Command_KillWait:
+		return decodeKillWait(kind.KillWait)
+	case *Command_PutPolicy:
+		return decodePutPolicy(kind.PutPolicy)
+	case *Command_DeletePolicy:
+		return decodeDeletePolicy(kind.DeletePolicy)
+	case *Command_RetireKey:
+		return decodeRetireKey(kind.RetireKey)
+	case *Command_SetVersion:
+		return lock.SetVersion{Version: kind.SetVersion.GetVersion()}, known(kind.SetVersion)
+	case *Command_PutMember:
+		m, err := decodeMember(kind.PutMember)
+		return lock.PutMember{Member: m}, err
+	case *Command_DropMember:
+		return lock.DropMember{ID: kind.DropMember.GetId()}, known(kind.DropMember)
+	case *Command_Recover:
+		c := kind.Recover
+		return lock.Recover{Cluster: c.GetCluster(), Incarnation: c.GetIncarnation()}, known(c)
 	}
 	return nil, fmt.Errorf("%w: a command of no known kind", ErrUnknown)
 }

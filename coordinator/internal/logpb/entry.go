@@ -10,11 +10,9 @@ import (
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 )
 
-// An encoded entry is a version byte, the CRC-32C (Castagnoli) of the rest in four bytes, big endian, and an Entry.
-const (
-	entryVersion = 1
-	entryPrefix  = 1 + crc32.Size
-)
+// An encoded entry is a version byte, the CRC-32C (Castagnoli) of the rest in four bytes, big endian, and an Entry. The
+// version is the highest that its commands need, so that an older release says at the first byte what it lacks.
+const entryPrefix = 1 + crc32.Size
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
@@ -36,9 +34,17 @@ func EncodeEntry(e lock.Entry) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode log entry: %w", err)
 	}
-	out[0] = entryVersion
+	out[0] = entryVersion(e.Commands)
 	binary.BigEndian.PutUint32(out[1:], crc32.Checksum(out[entryPrefix:], castagnoli))
 	return out, nil
+}
+
+func entryVersion(commands []lock.Command) byte {
+	version := uint32(1)
+	for _, c := range commands {
+		version = max(version, lock.Needs(c))
+	}
+	return byte(version)
 }
 
 // DecodeEntry reads what EncodeEntry wrote. Its errors wrap ErrCorrupt or ErrUnknown; on either a replica must stop.
@@ -55,13 +61,20 @@ func decodeEntry(b []byte) (lock.Entry, error) {
 	if len(b) < entryPrefix {
 		return lock.Entry{}, fmt.Errorf("%w: %d bytes are too few", ErrCorrupt, len(b))
 	}
-	if b[0] != entryVersion {
+	if b[0] == 0 || b[0] > lock.MaxVersion {
 		return lock.Entry{}, fmt.Errorf("%w: version %d", ErrUnknown, b[0])
 	}
 	if crc32.Checksum(b[entryPrefix:], castagnoli) != binary.BigEndian.Uint32(b[1:]) {
 		return lock.Entry{}, fmt.Errorf("%w: the checksum does not match", ErrCorrupt)
 	}
-	return decodeEntryBody(b[entryPrefix:])
+	e, err := decodeEntryBody(b[entryPrefix:])
+	if err != nil {
+		return lock.Entry{}, err
+	}
+	if needs := entryVersion(e.Commands); needs != b[0] {
+		return lock.Entry{}, fmt.Errorf("%w: its commands are of version %d, and it says %d", ErrCorrupt, needs, b[0])
+	}
+	return e, nil
 }
 
 func decodeEntryBody(b []byte) (lock.Entry, error) {

@@ -79,7 +79,7 @@ func judged(t *testing.T, err error) {
 }
 
 func sealEntry(body []byte) []byte {
-	b := append([]byte{entryVersion}, binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli))...)
+	b := append([]byte{1}, binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli))...)
 	return append(b, body...)
 }
 

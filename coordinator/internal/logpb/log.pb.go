@@ -75,6 +75,55 @@ func (LeaseMode) EnumDescriptor() ([]byte, []int) {
 	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{0}
 }
 
+type TargetKind int32
+
+const (
+	TargetKind_TARGET_KIND_UNSPECIFIED TargetKind = 0
+	TargetKind_PREFIX                  TargetKind = 1
+	TargetKind_TENANT                  TargetKind = 2
+)
+
+// Enum value maps for TargetKind.
+var (
+	TargetKind_name = map[int32]string{
+		0: "TARGET_KIND_UNSPECIFIED",
+		1: "PREFIX",
+		2: "TENANT",
+	}
+	TargetKind_value = map[string]int32{
+		"TARGET_KIND_UNSPECIFIED": 0,
+		"PREFIX":                  1,
+		"TENANT":                  2,
+	}
+)
+
+func (x TargetKind) Enum() *TargetKind {
+	p := new(TargetKind)
+	*p = x
+	return p
+}
+
+func (x TargetKind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TargetKind) Descriptor() protoreflect.EnumDescriptor {
+	return file_coordinator_internal_logpb_log_proto_enumTypes[1].Descriptor()
+}
+
+func (TargetKind) Type() protoreflect.EnumType {
+	return &file_coordinator_internal_logpb_log_proto_enumTypes[1]
+}
+
+func (x TargetKind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TargetKind.Descriptor instead.
+func (TargetKind) EnumDescriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{1}
+}
+
 type Stage int32
 
 const (
@@ -117,11 +166,11 @@ func (x Stage) String() string {
 }
 
 func (Stage) Descriptor() protoreflect.EnumDescriptor {
-	return file_coordinator_internal_logpb_log_proto_enumTypes[1].Descriptor()
+	return file_coordinator_internal_logpb_log_proto_enumTypes[2].Descriptor()
 }
 
 func (Stage) Type() protoreflect.EnumType {
-	return &file_coordinator_internal_logpb_log_proto_enumTypes[1]
+	return &file_coordinator_internal_logpb_log_proto_enumTypes[2]
 }
 
 func (x Stage) Number() protoreflect.EnumNumber {
@@ -130,7 +179,7 @@ func (x Stage) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Stage.Descriptor instead.
 func (Stage) EnumDescriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{1}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{2}
 }
 
 // Entry is one log entry, behind a version byte and a checksum (see entry.go).
@@ -200,6 +249,15 @@ type Command struct {
 	//	*Command_Detach
 	//	*Command_Break
 	//	*Command_Tick
+	//	*Command_RenewMany
+	//	*Command_KillWait
+	//	*Command_PutPolicy
+	//	*Command_DeletePolicy
+	//	*Command_RetireKey
+	//	*Command_SetVersion
+	//	*Command_PutMember
+	//	*Command_DropMember
+	//	*Command_Recover
 	Kind          isCommand_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -332,6 +390,87 @@ func (x *Command) GetTick() *Tick {
 	return nil
 }
 
+func (x *Command) GetRenewMany() *RenewMany {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RenewMany); ok {
+			return x.RenewMany
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetKillWait() *KillWait {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_KillWait); ok {
+			return x.KillWait
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPutPolicy() *PutPolicy {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_PutPolicy); ok {
+			return x.PutPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDeletePolicy() *DeletePolicy {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_DeletePolicy); ok {
+			return x.DeletePolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRetireKey() *RetireKey {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_RetireKey); ok {
+			return x.RetireKey
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetSetVersion() *SetVersion {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_SetVersion); ok {
+			return x.SetVersion
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetPutMember() *PutMember {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_PutMember); ok {
+			return x.PutMember
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetDropMember() *DropMember {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_DropMember); ok {
+			return x.DropMember
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRecover() *Recover {
+	if x != nil {
+		if x, ok := x.Kind.(*Command_Recover); ok {
+			return x.Recover
+		}
+	}
+	return nil
+}
+
 type isCommand_Kind interface {
 	isCommand_Kind()
 }
@@ -376,6 +515,43 @@ type Command_Tick struct {
 	Tick *Tick `protobuf:"bytes,10,opt,name=tick,proto3,oneof"`
 }
 
+type Command_RenewMany struct {
+	// From cluster version 2 on, but for set_version. An entry with one of them has version byte 2.
+	RenewMany *RenewMany `protobuf:"bytes,11,opt,name=renew_many,json=renewMany,proto3,oneof"`
+}
+
+type Command_KillWait struct {
+	KillWait *KillWait `protobuf:"bytes,12,opt,name=kill_wait,json=killWait,proto3,oneof"`
+}
+
+type Command_PutPolicy struct {
+	PutPolicy *PutPolicy `protobuf:"bytes,13,opt,name=put_policy,json=putPolicy,proto3,oneof"`
+}
+
+type Command_DeletePolicy struct {
+	DeletePolicy *DeletePolicy `protobuf:"bytes,14,opt,name=delete_policy,json=deletePolicy,proto3,oneof"`
+}
+
+type Command_RetireKey struct {
+	RetireKey *RetireKey `protobuf:"bytes,15,opt,name=retire_key,json=retireKey,proto3,oneof"`
+}
+
+type Command_SetVersion struct {
+	SetVersion *SetVersion `protobuf:"bytes,16,opt,name=set_version,json=setVersion,proto3,oneof"`
+}
+
+type Command_PutMember struct {
+	PutMember *PutMember `protobuf:"bytes,17,opt,name=put_member,json=putMember,proto3,oneof"`
+}
+
+type Command_DropMember struct {
+	DropMember *DropMember `protobuf:"bytes,18,opt,name=drop_member,json=dropMember,proto3,oneof"`
+}
+
+type Command_Recover struct {
+	Recover *Recover `protobuf:"bytes,19,opt,name=recover,proto3,oneof"`
+}
+
 func (*Command_Init) isCommand_Kind() {}
 
 func (*Command_NewLeader) isCommand_Kind() {}
@@ -395,6 +571,24 @@ func (*Command_Detach) isCommand_Kind() {}
 func (*Command_Break) isCommand_Kind() {}
 
 func (*Command_Tick) isCommand_Kind() {}
+
+func (*Command_RenewMany) isCommand_Kind() {}
+
+func (*Command_KillWait) isCommand_Kind() {}
+
+func (*Command_PutPolicy) isCommand_Kind() {}
+
+func (*Command_DeletePolicy) isCommand_Kind() {}
+
+func (*Command_RetireKey) isCommand_Kind() {}
+
+func (*Command_SetVersion) isCommand_Kind() {}
+
+func (*Command_PutMember) isCommand_Kind() {}
+
+func (*Command_DropMember) isCommand_Kind() {}
+
+func (*Command_Recover) isCommand_Kind() {}
 
 type Init struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1176,7 +1370,814 @@ func (*Tick) Descriptor() ([]byte, []int) {
 	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{12}
 }
 
-// Frame is one record of a snapshot file: a header, then each client followed by its requests, then the end.
+type RenewMany struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Leases        [][]byte               `protobuf:"bytes,2,rep,name=leases,proto3" json:"leases,omitempty"` // 16 bytes each
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RenewMany) Reset() {
+	*x = RenewMany{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RenewMany) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RenewMany) ProtoMessage() {}
+
+func (x *RenewMany) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RenewMany.ProtoReflect.Descriptor instead.
+func (*RenewMany) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RenewMany) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *RenewMany) GetLeases() [][]byte {
+	if x != nil {
+		return x.Leases
+	}
+	return nil
+}
+
+type KillWait struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Client        string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	Request       string                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	Lease         []byte                 `protobuf:"bytes,4,opt,name=lease,proto3" json:"lease,omitempty"` // 16 bytes
+	Ahead         *Waits                 `protobuf:"bytes,5,opt,name=ahead,proto3" json:"ahead,omitempty"`
+	Cycle         []*Thread              `protobuf:"bytes,6,rep,name=cycle,proto3" json:"cycle,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KillWait) Reset() {
+	*x = KillWait{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KillWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KillWait) ProtoMessage() {}
+
+func (x *KillWait) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KillWait.ProtoReflect.Descriptor instead.
+func (*KillWait) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *KillWait) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *KillWait) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *KillWait) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+func (x *KillWait) GetLease() []byte {
+	if x != nil {
+		return x.Lease
+	}
+	return nil
+}
+
+func (x *KillWait) GetAhead() *Waits {
+	if x != nil {
+		return x.Ahead
+	}
+	return nil
+}
+
+func (x *KillWait) GetCycle() []*Thread {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+// Waits names an acquire.
+type Waits struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Client        string                 `protobuf:"bytes,2,opt,name=client,proto3" json:"client,omitempty"`
+	Request       string                 `protobuf:"bytes,3,opt,name=request,proto3" json:"request,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Waits) Reset() {
+	*x = Waits{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Waits) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Waits) ProtoMessage() {}
+
+func (x *Waits) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Waits.ProtoReflect.Descriptor instead.
+func (*Waits) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *Waits) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Waits) GetClient() string {
+	if x != nil {
+		return x.Client
+	}
+	return ""
+}
+
+func (x *Waits) GetRequest() string {
+	if x != nil {
+		return x.Request
+	}
+	return ""
+}
+
+// Thread is a node of the wait-for graph.
+type Thread struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Thread) Reset() {
+	*x = Thread{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Thread) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Thread) ProtoMessage() {}
+
+func (x *Thread) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Thread.ProtoReflect.Descriptor instead.
+func (*Thread) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *Thread) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Thread) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type PutPolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	By            string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Target        *Target                `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	Rules         *Rules                 `protobuf:"bytes,3,opt,name=rules,proto3" json:"rules,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutPolicy) Reset() {
+	*x = PutPolicy{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutPolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutPolicy) ProtoMessage() {}
+
+func (x *PutPolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutPolicy.ProtoReflect.Descriptor instead.
+func (*PutPolicy) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *PutPolicy) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *PutPolicy) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *PutPolicy) GetRules() *Rules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+type DeletePolicy struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	By            string                 `protobuf:"bytes,1,opt,name=by,proto3" json:"by,omitempty"`
+	Target        *Target                `protobuf:"bytes,2,opt,name=target,proto3" json:"target,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DeletePolicy) Reset() {
+	*x = DeletePolicy{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DeletePolicy) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DeletePolicy) ProtoMessage() {}
+
+func (x *DeletePolicy) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DeletePolicy.ProtoReflect.Descriptor instead.
+func (*DeletePolicy) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *DeletePolicy) GetBy() string {
+	if x != nil {
+		return x.By
+	}
+	return ""
+}
+
+func (x *DeletePolicy) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+type Target struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Kind          TargetKind             `protobuf:"varint,1,opt,name=kind,proto3,enum=lychgate.log.TargetKind" json:"kind,omitempty"`
+	Name          string                 `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Target) Reset() {
+	*x = Target{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Target) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Target) ProtoMessage() {}
+
+func (x *Target) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Target.ProtoReflect.Descriptor instead.
+func (*Target) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *Target) GetKind() TargetKind {
+	if x != nil {
+		return x.Kind
+	}
+	return TargetKind_TARGET_KIND_UNSPECIFIED
+}
+
+func (x *Target) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+type Rules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	DefaultTtl    *int64                 `protobuf:"varint,1,opt,name=default_ttl,json=defaultTtl,proto3,oneof" json:"default_ttl,omitempty"`
+	MinTtl        *int64                 `protobuf:"varint,2,opt,name=min_ttl,json=minTtl,proto3,oneof" json:"min_ttl,omitempty"`
+	MaxTtl        *int64                 `protobuf:"varint,3,opt,name=max_ttl,json=maxTtl,proto3,oneof" json:"max_ttl,omitempty"`
+	MaxHold       *int64                 `protobuf:"varint,4,opt,name=max_hold,json=maxHold,proto3,oneof" json:"max_hold,omitempty"`
+	LockDelay     *int64                 `protobuf:"varint,5,opt,name=lock_delay,json=lockDelay,proto3,oneof" json:"lock_delay,omitempty"`
+	Exclusive     *bool                  `protobuf:"varint,6,opt,name=exclusive,proto3,oneof" json:"exclusive,omitempty"`
+	Shared        *bool                  `protobuf:"varint,7,opt,name=shared,proto3,oneof" json:"shared,omitempty"`
+	MaxWaiters    *int64                 `protobuf:"varint,8,opt,name=max_waiters,json=maxWaiters,proto3,oneof" json:"max_waiters,omitempty"`
+	MaxLeases     *int64                 `protobuf:"varint,9,opt,name=max_leases,json=maxLeases,proto3,oneof" json:"max_leases,omitempty"`
+	AcquireRate   *int64                 `protobuf:"varint,10,opt,name=acquire_rate,json=acquireRate,proto3,oneof" json:"acquire_rate,omitempty"`
+	AcquireBurst  *int64                 `protobuf:"varint,11,opt,name=acquire_burst,json=acquireBurst,proto3,oneof" json:"acquire_burst,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Rules) Reset() {
+	*x = Rules{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Rules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Rules) ProtoMessage() {}
+
+func (x *Rules) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Rules.ProtoReflect.Descriptor instead.
+func (*Rules) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *Rules) GetDefaultTtl() int64 {
+	if x != nil && x.DefaultTtl != nil {
+		return *x.DefaultTtl
+	}
+	return 0
+}
+
+func (x *Rules) GetMinTtl() int64 {
+	if x != nil && x.MinTtl != nil {
+		return *x.MinTtl
+	}
+	return 0
+}
+
+func (x *Rules) GetMaxTtl() int64 {
+	if x != nil && x.MaxTtl != nil {
+		return *x.MaxTtl
+	}
+	return 0
+}
+
+func (x *Rules) GetMaxHold() int64 {
+	if x != nil && x.MaxHold != nil {
+		return *x.MaxHold
+	}
+	return 0
+}
+
+func (x *Rules) GetLockDelay() int64 {
+	if x != nil && x.LockDelay != nil {
+		return *x.LockDelay
+	}
+	return 0
+}
+
+func (x *Rules) GetExclusive() bool {
+	if x != nil && x.Exclusive != nil {
+		return *x.Exclusive
+	}
+	return false
+}
+
+func (x *Rules) GetShared() bool {
+	if x != nil && x.Shared != nil {
+		return *x.Shared
+	}
+	return false
+}
+
+func (x *Rules) GetMaxWaiters() int64 {
+	if x != nil && x.MaxWaiters != nil {
+		return *x.MaxWaiters
+	}
+	return 0
+}
+
+func (x *Rules) GetMaxLeases() int64 {
+	if x != nil && x.MaxLeases != nil {
+		return *x.MaxLeases
+	}
+	return 0
+}
+
+func (x *Rules) GetAcquireRate() int64 {
+	if x != nil && x.AcquireRate != nil {
+		return *x.AcquireRate
+	}
+	return 0
+}
+
+func (x *Rules) GetAcquireBurst() int64 {
+	if x != nil && x.AcquireBurst != nil {
+		return *x.AcquireBurst
+	}
+	return 0
+}
+
+type RetireKey struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	KeyId         string                 `protobuf:"bytes,2,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	After         int64                  `protobuf:"varint,3,opt,name=after,proto3" json:"after,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetireKey) Reset() {
+	*x = RetireKey{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetireKey) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetireKey) ProtoMessage() {}
+
+func (x *RetireKey) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetireKey.ProtoReflect.Descriptor instead.
+func (*RetireKey) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *RetireKey) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *RetireKey) GetKeyId() string {
+	if x != nil {
+		return x.KeyId
+	}
+	return ""
+}
+
+func (x *RetireKey) GetAfter() int64 {
+	if x != nil {
+		return x.After
+	}
+	return 0
+}
+
+type SetVersion struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Version       uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetVersion) Reset() {
+	*x = SetVersion{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetVersion) ProtoMessage() {}
+
+func (x *SetVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetVersion.ProtoReflect.Descriptor instead.
+func (*SetVersion) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *SetVersion) GetVersion() uint32 {
+	if x != nil {
+		return x.Version
+	}
+	return 0
+}
+
+type PutMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Peer          string                 `protobuf:"bytes,2,opt,name=peer,proto3" json:"peer,omitempty"`
+	Grpc          string                 `protobuf:"bytes,3,opt,name=grpc,proto3" json:"grpc,omitempty"`
+	Http          string                 `protobuf:"bytes,4,opt,name=http,proto3" json:"http,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PutMember) Reset() {
+	*x = PutMember{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PutMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PutMember) ProtoMessage() {}
+
+func (x *PutMember) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PutMember.ProtoReflect.Descriptor instead.
+func (*PutMember) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *PutMember) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *PutMember) GetPeer() string {
+	if x != nil {
+		return x.Peer
+	}
+	return ""
+}
+
+func (x *PutMember) GetGrpc() string {
+	if x != nil {
+		return x.Grpc
+	}
+	return ""
+}
+
+func (x *PutMember) GetHttp() string {
+	if x != nil {
+		return x.Http
+	}
+	return ""
+}
+
+type DropMember struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DropMember) Reset() {
+	*x = DropMember{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DropMember) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DropMember) ProtoMessage() {}
+
+func (x *DropMember) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DropMember.ProtoReflect.Descriptor instead.
+func (*DropMember) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *DropMember) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+type Recover struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Cluster       string                 `protobuf:"bytes,1,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Incarnation   uint32                 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Recover) Reset() {
+	*x = Recover{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Recover) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Recover) ProtoMessage() {}
+
+func (x *Recover) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Recover.ProtoReflect.Descriptor instead.
+func (*Recover) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Recover) GetCluster() string {
+	if x != nil {
+		return x.Cluster
+	}
+	return ""
+}
+
+func (x *Recover) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
+	}
+	return 0
+}
+
+// Frame is one record of a snapshot file: a header, then the delays, then each client followed by its requests, then
+// the end. Below cluster version 2 there are no delays, and the file has version byte 1.
 type Frame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
@@ -1185,6 +2186,7 @@ type Frame struct {
 	//	*Frame_Client
 	//	*Frame_Request
 	//	*Frame_End
+	//	*Frame_Delay
 	Kind          isFrame_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1192,7 +2194,7 @@ type Frame struct {
 
 func (x *Frame) Reset() {
 	*x = Frame{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[13]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1204,7 +2206,7 @@ func (x *Frame) String() string {
 func (*Frame) ProtoMessage() {}
 
 func (x *Frame) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[13]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1217,7 +2219,7 @@ func (x *Frame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Frame.ProtoReflect.Descriptor instead.
 func (*Frame) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{13}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *Frame) GetKind() isFrame_Kind {
@@ -1263,6 +2265,15 @@ func (x *Frame) GetEnd() *End {
 	return nil
 }
 
+func (x *Frame) GetDelay() *Delay {
+	if x != nil {
+		if x, ok := x.Kind.(*Frame_Delay); ok {
+			return x.Delay
+		}
+	}
+	return nil
+}
+
 type isFrame_Kind interface {
 	isFrame_Kind()
 }
@@ -1283,6 +2294,10 @@ type Frame_End struct {
 	End *End `protobuf:"bytes,4,opt,name=end,proto3,oneof"`
 }
 
+type Frame_Delay struct {
+	Delay *Delay `protobuf:"bytes,5,opt,name=delay,proto3,oneof"`
+}
+
 func (*Frame_Header) isFrame_Kind() {}
 
 func (*Frame_Client) isFrame_Kind() {}
@@ -1291,26 +2306,32 @@ func (*Frame_Request) isFrame_Kind() {}
 
 func (*Frame_End) isFrame_Kind() {}
 
+func (*Frame_Delay) isFrame_Kind() {}
+
 type Header struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Initialised   bool                   `protobuf:"varint,1,opt,name=initialised,proto3" json:"initialised,omitempty"`
-	Cluster       string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
-	Version       uint32                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
-	Incarnation   uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Config        *Config                `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
-	Index         uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
-	Now           int64                  `protobuf:"varint,7,opt,name=now,proto3" json:"now,omitempty"`
-	Counter       uint64                 `protobuf:"varint,8,opt,name=counter,proto3" json:"counter,omitempty"`
-	Seq           uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
-	HeadStart     int64                  `protobuf:"varint,10,opt,name=head_start,json=headStart,proto3" json:"head_start,omitempty"`
-	Keys          []*PutKey              `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Initialised bool                   `protobuf:"varint,1,opt,name=initialised,proto3" json:"initialised,omitempty"`
+	Cluster     string                 `protobuf:"bytes,2,opt,name=cluster,proto3" json:"cluster,omitempty"`
+	Version     uint32                 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	Incarnation uint32                 `protobuf:"varint,4,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Config      *Config                `protobuf:"bytes,5,opt,name=config,proto3" json:"config,omitempty"`
+	Index       uint64                 `protobuf:"varint,6,opt,name=index,proto3" json:"index,omitempty"`
+	Now         int64                  `protobuf:"varint,7,opt,name=now,proto3" json:"now,omitempty"`
+	Counter     uint64                 `protobuf:"varint,8,opt,name=counter,proto3" json:"counter,omitempty"`
+	Seq         uint64                 `protobuf:"varint,9,opt,name=seq,proto3" json:"seq,omitempty"`
+	HeadStart   int64                  `protobuf:"varint,10,opt,name=head_start,json=headStart,proto3" json:"head_start,omitempty"`
+	Keys        []*PutKey              `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
+	// From cluster version 2 on.
+	Retiring      []*RetireKey  `protobuf:"bytes,12,rep,name=retiring,proto3" json:"retiring,omitempty"` // of keys
+	Members       []*PutMember  `protobuf:"bytes,13,rep,name=members,proto3" json:"members,omitempty"`
+	Policies      []*SavedRules `protobuf:"bytes,14,rep,name=policies,proto3" json:"policies,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Header) Reset() {
 	*x = Header{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[14]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1322,7 +2343,7 @@ func (x *Header) String() string {
 func (*Header) ProtoMessage() {}
 
 func (x *Header) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[14]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1335,7 +2356,7 @@ func (x *Header) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Header.ProtoReflect.Descriptor instead.
 func (*Header) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{14}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *Header) GetInitialised() bool {
@@ -1415,6 +2436,165 @@ func (x *Header) GetKeys() []*PutKey {
 	return nil
 }
 
+func (x *Header) GetRetiring() []*RetireKey {
+	if x != nil {
+		return x.Retiring
+	}
+	return nil
+}
+
+func (x *Header) GetMembers() []*PutMember {
+	if x != nil {
+		return x.Members
+	}
+	return nil
+}
+
+func (x *Header) GetPolicies() []*SavedRules {
+	if x != nil {
+		return x.Policies
+	}
+	return nil
+}
+
+// SavedRules is a policy, with how far its bucket of acquires is filled.
+type SavedRules struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Target        *Target                `protobuf:"bytes,1,opt,name=target,proto3" json:"target,omitempty"`
+	Rules         *Rules                 `protobuf:"bytes,2,opt,name=rules,proto3" json:"rules,omitempty"`
+	Level         int64                  `protobuf:"varint,3,opt,name=level,proto3" json:"level,omitempty"` // billionths of an acquire
+	At            int64                  `protobuf:"varint,4,opt,name=at,proto3" json:"at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavedRules) Reset() {
+	*x = SavedRules{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavedRules) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavedRules) ProtoMessage() {}
+
+func (x *SavedRules) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavedRules.ProtoReflect.Descriptor instead.
+func (*SavedRules) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{28}
+}
+
+func (x *SavedRules) GetTarget() *Target {
+	if x != nil {
+		return x.Target
+	}
+	return nil
+}
+
+func (x *SavedRules) GetRules() *Rules {
+	if x != nil {
+		return x.Rules
+	}
+	return nil
+}
+
+func (x *SavedRules) GetLevel() int64 {
+	if x != nil {
+		return x.Level
+	}
+	return 0
+}
+
+func (x *SavedRules) GetAt() int64 {
+	if x != nil {
+		return x.At
+	}
+	return 0
+}
+
+// Delay is a resource that stays closed.
+type Delay struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Until         int64                  `protobuf:"varint,3,opt,name=until,proto3" json:"until,omitempty"`
+	Mode          LeaseMode              `protobuf:"varint,4,opt,name=mode,proto3,enum=lychgate.log.LeaseMode" json:"mode,omitempty"` // of the lease that expired
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Delay) Reset() {
+	*x = Delay{}
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Delay) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Delay) ProtoMessage() {}
+
+func (x *Delay) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Delay.ProtoReflect.Descriptor instead.
+func (*Delay) Descriptor() ([]byte, []int) {
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{29}
+}
+
+func (x *Delay) GetResource() string {
+	if x != nil {
+		return x.Resource
+	}
+	return ""
+}
+
+func (x *Delay) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *Delay) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *Delay) GetMode() LeaseMode {
+	if x != nil {
+		return x.Mode
+	}
+	return LeaseMode_MODE_UNSPECIFIED
+}
+
 type Client struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
@@ -1428,7 +2608,7 @@ type Client struct {
 
 func (x *Client) Reset() {
 	*x = Client{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[15]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1440,7 +2620,7 @@ func (x *Client) String() string {
 func (*Client) ProtoMessage() {}
 
 func (x *Client) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[15]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1453,7 +2633,7 @@ func (x *Client) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Client.ProtoReflect.Descriptor instead.
 func (*Client) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{15}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *Client) GetIdentity() string {
@@ -1508,7 +2688,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[16]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +2700,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[16]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +2713,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{16}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Request) GetRequest() string {
@@ -1612,7 +2792,7 @@ type Claim struct {
 
 func (x *Claim) Reset() {
 	*x = Claim{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[17]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +2804,7 @@ func (x *Claim) String() string {
 func (*Claim) ProtoMessage() {}
 
 func (x *Claim) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[17]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +2817,7 @@ func (x *Claim) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Claim.ProtoReflect.Descriptor instead.
 func (*Claim) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{17}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Claim) GetResource() string {
@@ -1687,7 +2867,7 @@ type Place struct {
 
 func (x *Place) Reset() {
 	*x = Place{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[18]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1699,7 +2879,7 @@ func (x *Place) String() string {
 func (*Place) ProtoMessage() {}
 
 func (x *Place) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[18]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1712,7 +2892,7 @@ func (x *Place) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Place.ProtoReflect.Descriptor instead.
 func (*Place) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{18}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *Place) GetDeadline() int64 {
@@ -1756,7 +2936,7 @@ type Lease struct {
 
 func (x *Lease) Reset() {
 	*x = Lease{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[19]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1768,7 +2948,7 @@ func (x *Lease) String() string {
 func (*Lease) ProtoMessage() {}
 
 func (x *Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[19]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1781,7 +2961,7 @@ func (x *Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Lease.ProtoReflect.Descriptor instead.
 func (*Lease) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{19}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *Lease) GetSeq() uint64 {
@@ -1824,13 +3004,14 @@ type End struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Clients       uint64                 `protobuf:"varint,1,opt,name=clients,proto3" json:"clients,omitempty"`
 	Requests      uint64                 `protobuf:"varint,2,opt,name=requests,proto3" json:"requests,omitempty"`
+	Delays        uint64                 `protobuf:"varint,3,opt,name=delays,proto3" json:"delays,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *End) Reset() {
 	*x = End{}
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[20]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1842,7 +3023,7 @@ func (x *End) String() string {
 func (*End) ProtoMessage() {}
 
 func (x *End) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[20]
+	mi := &file_coordinator_internal_logpb_log_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1855,7 +3036,7 @@ func (x *End) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use End.ProtoReflect.Descriptor instead.
 func (*End) Descriptor() ([]byte, []int) {
-	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{20}
+	return file_coordinator_internal_logpb_log_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *End) GetClients() uint64 {
@@ -1872,6 +3053,13 @@ func (x *End) GetRequests() uint64 {
 	return 0
 }
 
+func (x *End) GetDelays() uint64 {
+	if x != nil {
+		return x.Delays
+	}
+	return 0
+}
+
 var File_coordinator_internal_logpb_log_proto protoreflect.FileDescriptor
 
 const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
@@ -1879,7 +3067,7 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"$coordinator/internal/logpb/log.proto\x12\flychgate.log\"L\n" +
 	"\x05Entry\x12\x10\n" +
 	"\x03now\x18\x01 \x01(\x03R\x03now\x121\n" +
-	"\bcommands\x18\x02 \x03(\v2\x15.lychgate.log.CommandR\bcommands\"\xf0\x03\n" +
+	"\bcommands\x18\x02 \x03(\v2\x15.lychgate.log.CommandR\bcommands\"\xff\a\n" +
 	"\aCommand\x12(\n" +
 	"\x04init\x18\x01 \x01(\v2\x12.lychgate.log.InitH\x00R\x04init\x128\n" +
 	"\n" +
@@ -1892,7 +3080,22 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x06detach\x18\b \x01(\v2\x14.lychgate.log.DetachH\x00R\x06detach\x12+\n" +
 	"\x05break\x18\t \x01(\v2\x13.lychgate.log.BreakH\x00R\x05break\x12(\n" +
 	"\x04tick\x18\n" +
-	" \x01(\v2\x12.lychgate.log.TickH\x00R\x04tickB\x06\n" +
+	" \x01(\v2\x12.lychgate.log.TickH\x00R\x04tick\x128\n" +
+	"\n" +
+	"renew_many\x18\v \x01(\v2\x17.lychgate.log.RenewManyH\x00R\trenewMany\x125\n" +
+	"\tkill_wait\x18\f \x01(\v2\x16.lychgate.log.KillWaitH\x00R\bkillWait\x128\n" +
+	"\n" +
+	"put_policy\x18\r \x01(\v2\x17.lychgate.log.PutPolicyH\x00R\tputPolicy\x12A\n" +
+	"\rdelete_policy\x18\x0e \x01(\v2\x1a.lychgate.log.DeletePolicyH\x00R\fdeletePolicy\x128\n" +
+	"\n" +
+	"retire_key\x18\x0f \x01(\v2\x17.lychgate.log.RetireKeyH\x00R\tretireKey\x12;\n" +
+	"\vset_version\x18\x10 \x01(\v2\x18.lychgate.log.SetVersionH\x00R\n" +
+	"setVersion\x128\n" +
+	"\n" +
+	"put_member\x18\x11 \x01(\v2\x17.lychgate.log.PutMemberH\x00R\tputMember\x12;\n" +
+	"\vdrop_member\x18\x12 \x01(\v2\x18.lychgate.log.DropMemberH\x00R\n" +
+	"dropMember\x121\n" +
+	"\arecover\x18\x13 \x01(\v2\x15.lychgate.log.RecoverH\x00R\arecoverB\x06\n" +
 	"\x04kind\"h\n" +
 	"\x04Init\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
@@ -1957,13 +3160,91 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x05Break\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x1a\n" +
 	"\bresource\x18\x02 \x01(\tR\bresource\"\x06\n" +
-	"\x04Tick\"\xc9\x01\n" +
+	"\x04Tick\"?\n" +
+	"\tRenewMany\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06leases\x18\x02 \x03(\fR\x06leases\"\xc5\x01\n" +
+	"\bKillWait\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\tR\arequest\x12\x14\n" +
+	"\x05lease\x18\x04 \x01(\fR\x05lease\x12)\n" +
+	"\x05ahead\x18\x05 \x01(\v2\x13.lychgate.log.WaitsR\x05ahead\x12*\n" +
+	"\x05cycle\x18\x06 \x03(\v2\x14.lychgate.log.ThreadR\x05cycle\"U\n" +
+	"\x05Waits\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06client\x18\x02 \x01(\tR\x06client\x12\x18\n" +
+	"\arequest\x18\x03 \x01(\tR\arequest\"8\n" +
+	"\x06Thread\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"t\n" +
+	"\tPutPolicy\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12,\n" +
+	"\x06target\x18\x02 \x01(\v2\x14.lychgate.log.TargetR\x06target\x12)\n" +
+	"\x05rules\x18\x03 \x01(\v2\x13.lychgate.log.RulesR\x05rules\"L\n" +
+	"\fDeletePolicy\x12\x0e\n" +
+	"\x02by\x18\x01 \x01(\tR\x02by\x12,\n" +
+	"\x06target\x18\x02 \x01(\v2\x14.lychgate.log.TargetR\x06target\"J\n" +
+	"\x06Target\x12,\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x18.lychgate.log.TargetKindR\x04kind\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xa8\x04\n" +
+	"\x05Rules\x12$\n" +
+	"\vdefault_ttl\x18\x01 \x01(\x03H\x00R\n" +
+	"defaultTtl\x88\x01\x01\x12\x1c\n" +
+	"\amin_ttl\x18\x02 \x01(\x03H\x01R\x06minTtl\x88\x01\x01\x12\x1c\n" +
+	"\amax_ttl\x18\x03 \x01(\x03H\x02R\x06maxTtl\x88\x01\x01\x12\x1e\n" +
+	"\bmax_hold\x18\x04 \x01(\x03H\x03R\amaxHold\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"lock_delay\x18\x05 \x01(\x03H\x04R\tlockDelay\x88\x01\x01\x12!\n" +
+	"\texclusive\x18\x06 \x01(\bH\x05R\texclusive\x88\x01\x01\x12\x1b\n" +
+	"\x06shared\x18\a \x01(\bH\x06R\x06shared\x88\x01\x01\x12$\n" +
+	"\vmax_waiters\x18\b \x01(\x03H\aR\n" +
+	"maxWaiters\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"max_leases\x18\t \x01(\x03H\bR\tmaxLeases\x88\x01\x01\x12&\n" +
+	"\facquire_rate\x18\n" +
+	" \x01(\x03H\tR\vacquireRate\x88\x01\x01\x12(\n" +
+	"\racquire_burst\x18\v \x01(\x03H\n" +
+	"R\facquireBurst\x88\x01\x01B\x0e\n" +
+	"\f_default_ttlB\n" +
+	"\n" +
+	"\b_min_ttlB\n" +
+	"\n" +
+	"\b_max_ttlB\v\n" +
+	"\t_max_holdB\r\n" +
+	"\v_lock_delayB\f\n" +
+	"\n" +
+	"_exclusiveB\t\n" +
+	"\a_sharedB\x0e\n" +
+	"\f_max_waitersB\r\n" +
+	"\v_max_leasesB\x0f\n" +
+	"\r_acquire_rateB\x10\n" +
+	"\x0e_acquire_burst\"L\n" +
+	"\tRetireKey\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
+	"\x06key_id\x18\x02 \x01(\tR\x05keyId\x12\x14\n" +
+	"\x05after\x18\x03 \x01(\x03R\x05after\"&\n" +
+	"\n" +
+	"SetVersion\x12\x18\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\"W\n" +
+	"\tPutMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
+	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +
+	"\x04grpc\x18\x03 \x01(\tR\x04grpc\x12\x12\n" +
+	"\x04http\x18\x04 \x01(\tR\x04http\"\x1c\n" +
+	"\n" +
+	"DropMember\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\"E\n" +
+	"\aRecover\x12\x18\n" +
+	"\acluster\x18\x01 \x01(\tR\acluster\x12 \n" +
+	"\vincarnation\x18\x02 \x01(\rR\vincarnation\"\xf6\x01\n" +
 	"\x05Frame\x12.\n" +
 	"\x06header\x18\x01 \x01(\v2\x14.lychgate.log.HeaderH\x00R\x06header\x12.\n" +
 	"\x06client\x18\x02 \x01(\v2\x14.lychgate.log.ClientH\x00R\x06client\x121\n" +
 	"\arequest\x18\x03 \x01(\v2\x15.lychgate.log.RequestH\x00R\arequest\x12%\n" +
-	"\x03end\x18\x04 \x01(\v2\x11.lychgate.log.EndH\x00R\x03endB\x06\n" +
-	"\x04kind\"\xcb\x02\n" +
+	"\x03end\x18\x04 \x01(\v2\x11.lychgate.log.EndH\x00R\x03end\x12+\n" +
+	"\x05delay\x18\x05 \x01(\v2\x13.lychgate.log.DelayH\x00R\x05delayB\x06\n" +
+	"\x04kind\"\xe9\x03\n" +
 	"\x06Header\x12 \n" +
 	"\vinitialised\x18\x01 \x01(\bR\vinitialised\x12\x18\n" +
 	"\acluster\x18\x02 \x01(\tR\acluster\x12\x18\n" +
@@ -1977,7 +3258,21 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\n" +
 	"head_start\x18\n" +
 	" \x01(\x03R\theadStart\x12(\n" +
-	"\x04keys\x18\v \x03(\v2\x14.lychgate.log.PutKeyR\x04keys\"\x88\x01\n" +
+	"\x04keys\x18\v \x03(\v2\x14.lychgate.log.PutKeyR\x04keys\x123\n" +
+	"\bretiring\x18\f \x03(\v2\x17.lychgate.log.RetireKeyR\bretiring\x121\n" +
+	"\amembers\x18\r \x03(\v2\x17.lychgate.log.PutMemberR\amembers\x124\n" +
+	"\bpolicies\x18\x0e \x03(\v2\x18.lychgate.log.SavedRulesR\bpolicies\"\x8b\x01\n" +
+	"\n" +
+	"SavedRules\x12,\n" +
+	"\x06target\x18\x01 \x01(\v2\x14.lychgate.log.TargetR\x06target\x12)\n" +
+	"\x05rules\x18\x02 \x01(\v2\x13.lychgate.log.RulesR\x05rules\x12\x14\n" +
+	"\x05level\x18\x03 \x01(\x03R\x05level\x12\x0e\n" +
+	"\x02at\x18\x04 \x01(\x03R\x02at\"x\n" +
+	"\x05Delay\x12\x1a\n" +
+	"\bresource\x18\x01 \x01(\tR\bresource\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x14\n" +
+	"\x05until\x18\x03 \x01(\x03R\x05until\x12+\n" +
+	"\x04mode\x18\x04 \x01(\x0e2\x17.lychgate.log.LeaseModeR\x04mode\"\x88\x01\n" +
 	"\x06Client\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
 	"\x06client\x18\x02 \x01(\tR\x06client\x12\x10\n" +
@@ -2010,15 +3305,23 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
 	"\x05since\x18\x03 \x01(\x03R\x05since\x12\x1a\n" +
 	"\bdeadline\x18\x04 \x01(\x03R\bdeadline\x12\x1c\n" +
-	"\tunclaimed\x18\x05 \x01(\bR\tunclaimed\";\n" +
+	"\tunclaimed\x18\x05 \x01(\bR\tunclaimed\"S\n" +
 	"\x03End\x12\x18\n" +
 	"\aclients\x18\x01 \x01(\x04R\aclients\x12\x1a\n" +
-	"\brequests\x18\x02 \x01(\x04R\brequests*<\n" +
+	"\brequests\x18\x02 \x01(\x04R\brequests\x12\x16\n" +
+	"\x06delays\x18\x03 \x01(\x04R\x06delays*<\n" +
 	"\tLeaseMode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEXCLUSIVE\x10\x01\x12\n" +
 	"\n" +
-	"\x06SHARED\x10\x02*`\n" +
+	"\x06SHARED\x10\x02*A\n" +
+	"\n" +
+	"TargetKind\x12\x1b\n" +
+	"\x17TARGET_KIND_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06PREFIX\x10\x01\x12\n" +
+	"\n" +
+	"\x06TENANT\x10\x02*`\n" +
 	"\x05Stage\x12\x15\n" +
 	"\x11STAGE_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aWAITING\x10\x01\x12\b\n" +
@@ -2039,63 +3342,101 @@ func file_coordinator_internal_logpb_log_proto_rawDescGZIP() []byte {
 	return file_coordinator_internal_logpb_log_proto_rawDescData
 }
 
-var file_coordinator_internal_logpb_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_coordinator_internal_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 21)
+var file_coordinator_internal_logpb_log_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_coordinator_internal_logpb_log_proto_msgTypes = make([]protoimpl.MessageInfo, 36)
 var file_coordinator_internal_logpb_log_proto_goTypes = []any{
-	(LeaseMode)(0),    // 0: lychgate.log.LeaseMode
-	(Stage)(0),        // 1: lychgate.log.Stage
-	(*Entry)(nil),     // 2: lychgate.log.Entry
-	(*Command)(nil),   // 3: lychgate.log.Command
-	(*Init)(nil),      // 4: lychgate.log.Init
-	(*Config)(nil),    // 5: lychgate.log.Config
-	(*NewLeader)(nil), // 6: lychgate.log.NewLeader
-	(*PutKey)(nil),    // 7: lychgate.log.PutKey
-	(*Acquire)(nil),   // 8: lychgate.log.Acquire
-	(*Renew)(nil),     // 9: lychgate.log.Renew
-	(*Release)(nil),   // 10: lychgate.log.Release
-	(*Cancel)(nil),    // 11: lychgate.log.Cancel
-	(*Detach)(nil),    // 12: lychgate.log.Detach
-	(*Break)(nil),     // 13: lychgate.log.Break
-	(*Tick)(nil),      // 14: lychgate.log.Tick
-	(*Frame)(nil),     // 15: lychgate.log.Frame
-	(*Header)(nil),    // 16: lychgate.log.Header
-	(*Client)(nil),    // 17: lychgate.log.Client
-	(*Request)(nil),   // 18: lychgate.log.Request
-	(*Claim)(nil),     // 19: lychgate.log.Claim
-	(*Place)(nil),     // 20: lychgate.log.Place
-	(*Lease)(nil),     // 21: lychgate.log.Lease
-	(*End)(nil),       // 22: lychgate.log.End
+	(LeaseMode)(0),       // 0: lychgate.log.LeaseMode
+	(TargetKind)(0),      // 1: lychgate.log.TargetKind
+	(Stage)(0),           // 2: lychgate.log.Stage
+	(*Entry)(nil),        // 3: lychgate.log.Entry
+	(*Command)(nil),      // 4: lychgate.log.Command
+	(*Init)(nil),         // 5: lychgate.log.Init
+	(*Config)(nil),       // 6: lychgate.log.Config
+	(*NewLeader)(nil),    // 7: lychgate.log.NewLeader
+	(*PutKey)(nil),       // 8: lychgate.log.PutKey
+	(*Acquire)(nil),      // 9: lychgate.log.Acquire
+	(*Renew)(nil),        // 10: lychgate.log.Renew
+	(*Release)(nil),      // 11: lychgate.log.Release
+	(*Cancel)(nil),       // 12: lychgate.log.Cancel
+	(*Detach)(nil),       // 13: lychgate.log.Detach
+	(*Break)(nil),        // 14: lychgate.log.Break
+	(*Tick)(nil),         // 15: lychgate.log.Tick
+	(*RenewMany)(nil),    // 16: lychgate.log.RenewMany
+	(*KillWait)(nil),     // 17: lychgate.log.KillWait
+	(*Waits)(nil),        // 18: lychgate.log.Waits
+	(*Thread)(nil),       // 19: lychgate.log.Thread
+	(*PutPolicy)(nil),    // 20: lychgate.log.PutPolicy
+	(*DeletePolicy)(nil), // 21: lychgate.log.DeletePolicy
+	(*Target)(nil),       // 22: lychgate.log.Target
+	(*Rules)(nil),        // 23: lychgate.log.Rules
+	(*RetireKey)(nil),    // 24: lychgate.log.RetireKey
+	(*SetVersion)(nil),   // 25: lychgate.log.SetVersion
+	(*PutMember)(nil),    // 26: lychgate.log.PutMember
+	(*DropMember)(nil),   // 27: lychgate.log.DropMember
+	(*Recover)(nil),      // 28: lychgate.log.Recover
+	(*Frame)(nil),        // 29: lychgate.log.Frame
+	(*Header)(nil),       // 30: lychgate.log.Header
+	(*SavedRules)(nil),   // 31: lychgate.log.SavedRules
+	(*Delay)(nil),        // 32: lychgate.log.Delay
+	(*Client)(nil),       // 33: lychgate.log.Client
+	(*Request)(nil),      // 34: lychgate.log.Request
+	(*Claim)(nil),        // 35: lychgate.log.Claim
+	(*Place)(nil),        // 36: lychgate.log.Place
+	(*Lease)(nil),        // 37: lychgate.log.Lease
+	(*End)(nil),          // 38: lychgate.log.End
 }
 var file_coordinator_internal_logpb_log_proto_depIdxs = []int32{
-	3,  // 0: lychgate.log.Entry.commands:type_name -> lychgate.log.Command
-	4,  // 1: lychgate.log.Command.init:type_name -> lychgate.log.Init
-	6,  // 2: lychgate.log.Command.new_leader:type_name -> lychgate.log.NewLeader
-	7,  // 3: lychgate.log.Command.put_key:type_name -> lychgate.log.PutKey
-	8,  // 4: lychgate.log.Command.acquire:type_name -> lychgate.log.Acquire
-	9,  // 5: lychgate.log.Command.renew:type_name -> lychgate.log.Renew
-	10, // 6: lychgate.log.Command.release:type_name -> lychgate.log.Release
-	11, // 7: lychgate.log.Command.cancel:type_name -> lychgate.log.Cancel
-	12, // 8: lychgate.log.Command.detach:type_name -> lychgate.log.Detach
-	13, // 9: lychgate.log.Command.break:type_name -> lychgate.log.Break
-	14, // 10: lychgate.log.Command.tick:type_name -> lychgate.log.Tick
-	5,  // 11: lychgate.log.Init.config:type_name -> lychgate.log.Config
-	0,  // 12: lychgate.log.Acquire.mode:type_name -> lychgate.log.LeaseMode
-	16, // 13: lychgate.log.Frame.header:type_name -> lychgate.log.Header
-	17, // 14: lychgate.log.Frame.client:type_name -> lychgate.log.Client
-	18, // 15: lychgate.log.Frame.request:type_name -> lychgate.log.Request
-	22, // 16: lychgate.log.Frame.end:type_name -> lychgate.log.End
-	5,  // 17: lychgate.log.Header.config:type_name -> lychgate.log.Config
-	7,  // 18: lychgate.log.Header.keys:type_name -> lychgate.log.PutKey
-	1,  // 19: lychgate.log.Request.stage:type_name -> lychgate.log.Stage
-	19, // 20: lychgate.log.Request.claim:type_name -> lychgate.log.Claim
-	20, // 21: lychgate.log.Request.place:type_name -> lychgate.log.Place
-	21, // 22: lychgate.log.Request.lease:type_name -> lychgate.log.Lease
-	0,  // 23: lychgate.log.Claim.mode:type_name -> lychgate.log.LeaseMode
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	4,  // 0: lychgate.log.Entry.commands:type_name -> lychgate.log.Command
+	5,  // 1: lychgate.log.Command.init:type_name -> lychgate.log.Init
+	7,  // 2: lychgate.log.Command.new_leader:type_name -> lychgate.log.NewLeader
+	8,  // 3: lychgate.log.Command.put_key:type_name -> lychgate.log.PutKey
+	9,  // 4: lychgate.log.Command.acquire:type_name -> lychgate.log.Acquire
+	10, // 5: lychgate.log.Command.renew:type_name -> lychgate.log.Renew
+	11, // 6: lychgate.log.Command.release:type_name -> lychgate.log.Release
+	12, // 7: lychgate.log.Command.cancel:type_name -> lychgate.log.Cancel
+	13, // 8: lychgate.log.Command.detach:type_name -> lychgate.log.Detach
+	14, // 9: lychgate.log.Command.break:type_name -> lychgate.log.Break
+	15, // 10: lychgate.log.Command.tick:type_name -> lychgate.log.Tick
+	16, // 11: lychgate.log.Command.renew_many:type_name -> lychgate.log.RenewMany
+	17, // 12: lychgate.log.Command.kill_wait:type_name -> lychgate.log.KillWait
+	20, // 13: lychgate.log.Command.put_policy:type_name -> lychgate.log.PutPolicy
+	21, // 14: lychgate.log.Command.delete_policy:type_name -> lychgate.log.DeletePolicy
+	24, // 15: lychgate.log.Command.retire_key:type_name -> lychgate.log.RetireKey
+	25, // 16: lychgate.log.Command.set_version:type_name -> lychgate.log.SetVersion
+	26, // 17: lychgate.log.Command.put_member:type_name -> lychgate.log.PutMember
+	27, // 18: lychgate.log.Command.drop_member:type_name -> lychgate.log.DropMember
+	28, // 19: lychgate.log.Command.recover:type_name -> lychgate.log.Recover
+	6,  // 20: lychgate.log.Init.config:type_name -> lychgate.log.Config
+	0,  // 21: lychgate.log.Acquire.mode:type_name -> lychgate.log.LeaseMode
+	18, // 22: lychgate.log.KillWait.ahead:type_name -> lychgate.log.Waits
+	19, // 23: lychgate.log.KillWait.cycle:type_name -> lychgate.log.Thread
+	22, // 24: lychgate.log.PutPolicy.target:type_name -> lychgate.log.Target
+	23, // 25: lychgate.log.PutPolicy.rules:type_name -> lychgate.log.Rules
+	22, // 26: lychgate.log.DeletePolicy.target:type_name -> lychgate.log.Target
+	1,  // 27: lychgate.log.Target.kind:type_name -> lychgate.log.TargetKind
+	30, // 28: lychgate.log.Frame.header:type_name -> lychgate.log.Header
+	33, // 29: lychgate.log.Frame.client:type_name -> lychgate.log.Client
+	34, // 30: lychgate.log.Frame.request:type_name -> lychgate.log.Request
+	38, // 31: lychgate.log.Frame.end:type_name -> lychgate.log.End
+	32, // 32: lychgate.log.Frame.delay:type_name -> lychgate.log.Delay
+	6,  // 33: lychgate.log.Header.config:type_name -> lychgate.log.Config
+	8,  // 34: lychgate.log.Header.keys:type_name -> lychgate.log.PutKey
+	24, // 35: lychgate.log.Header.retiring:type_name -> lychgate.log.RetireKey
+	26, // 36: lychgate.log.Header.members:type_name -> lychgate.log.PutMember
+	31, // 37: lychgate.log.Header.policies:type_name -> lychgate.log.SavedRules
+	22, // 38: lychgate.log.SavedRules.target:type_name -> lychgate.log.Target
+	23, // 39: lychgate.log.SavedRules.rules:type_name -> lychgate.log.Rules
+	0,  // 40: lychgate.log.Delay.mode:type_name -> lychgate.log.LeaseMode
+	2,  // 41: lychgate.log.Request.stage:type_name -> lychgate.log.Stage
+	35, // 42: lychgate.log.Request.claim:type_name -> lychgate.log.Claim
+	36, // 43: lychgate.log.Request.place:type_name -> lychgate.log.Place
+	37, // 44: lychgate.log.Request.lease:type_name -> lychgate.log.Lease
+	0,  // 45: lychgate.log.Claim.mode:type_name -> lychgate.log.LeaseMode
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_coordinator_internal_logpb_log_proto_init() }
@@ -2114,20 +3455,31 @@ func file_coordinator_internal_logpb_log_proto_init() {
 		(*Command_Detach)(nil),
 		(*Command_Break)(nil),
 		(*Command_Tick)(nil),
+		(*Command_RenewMany)(nil),
+		(*Command_KillWait)(nil),
+		(*Command_PutPolicy)(nil),
+		(*Command_DeletePolicy)(nil),
+		(*Command_RetireKey)(nil),
+		(*Command_SetVersion)(nil),
+		(*Command_PutMember)(nil),
+		(*Command_DropMember)(nil),
+		(*Command_Recover)(nil),
 	}
-	file_coordinator_internal_logpb_log_proto_msgTypes[13].OneofWrappers = []any{
+	file_coordinator_internal_logpb_log_proto_msgTypes[20].OneofWrappers = []any{}
+	file_coordinator_internal_logpb_log_proto_msgTypes[26].OneofWrappers = []any{
 		(*Frame_Header)(nil),
 		(*Frame_Client)(nil),
 		(*Frame_Request)(nil),
 		(*Frame_End)(nil),
+		(*Frame_Delay)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coordinator_internal_logpb_log_proto_rawDesc), len(file_coordinator_internal_logpb_log_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   21,
+			NumEnums:      3,
+			NumMessages:   36,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1,7 +1,9 @@
 package logpb
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -15,7 +17,13 @@ func encodeHeader(h lock.Header) *Header {
 		Counter: h.Counter, Seq: h.Seq, HeadStart: int64(h.HeadStart),
 	}
 	for _, k := range h.Keys {
-		message.Keys = append(message.Keys, encodeKey(k))
+		message.Keys = append(message.Keys, encodeKey(k.PutKey))
+		if k.Retiring() {
+			message.Retiring = append(message.Retiring, &RetireKey{Node: k.Node, KeyId: k.KeyID, After: int64(k.Until)})
+		}
+	}
+	for _, m := range h.Members {
+		message.Members = append(message.Members, encodeMember(m))
 	}
 	return message
 }
@@ -38,9 +46,35 @@ func decodeHeader(h *Header) (lock.Header, error) {
 		if err != nil {
 			return lock.Header{}, err
 		}
-		header.Keys = append(header.Keys, key)
+		header.Keys = append(header.Keys, lock.Key{PutKey: key})
 	}
-	return header, known(h)
+	return header, cmp.Or(decodeRetiring(h, &header), decodeMembers(h, &header), known(h))
+}
+
+// decodeRetiring marks the keys that retire.
+func decodeRetiring(h *Header, to *lock.Header) error {
+	for _, r := range h.GetRetiring() {
+		at := slices.IndexFunc(to.Keys, func(k lock.Key) bool { return k.Node == r.GetNode() && k.KeyID == r.GetKeyId() })
+		if at < 0 || r.GetAfter() <= 0 || to.Keys[at].Retiring() {
+			return fmt.Errorf("%w: key %q of node %q cannot retire", ErrCorrupt, r.GetKeyId(), r.GetNode())
+		}
+		to.Keys[at].Until = lock.LeaseTime(r.GetAfter())
+		if err := known(r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func decodeMembers(h *Header, to *lock.Header) error {
+	for _, m := range h.GetMembers() {
+		member, err := decodeMember(m)
+		if err != nil {
+			return err
+		}
+		to.Members = append(to.Members, member)
+	}
+	return nil
 }
 
 func encodeClient(c lock.SavedClient) *Client {

@@ -24,7 +24,8 @@ func newFate(events []lock.Event) fate {
 			f.left[requestOf(e.Identity, e.Client, e.Request)] = false
 		case lock.WaitEnded:
 			f.left[requestOf(e.Identity, e.Client, e.Request)] = true
-		case lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		case lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
+			lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 		}
 	}
 	return f

@@ -90,6 +90,8 @@ func (t *translation) command(command lock.Command, result lock.Result) {
 			key := requestOf(a.Identity, a.Client, a.Request)
 			t.last = append(t.last, invariant.Reported{Request: key, State: invariant.Over})
 		}
+	case lock.RenewedMany:
+		t.renewedMany(command.(lock.RenewMany), r)
 	case lock.Broken, lock.Done:
 	}
 }
@@ -103,6 +105,14 @@ func (t *translation) renewed(c lock.Renew, r lock.Renewed) {
 		t.first = append(t.first, step)
 	case !t.fate.ended[which]:
 		t.last = append(t.last, step)
+	}
+}
+
+func (t *translation) renewedMany(c lock.RenewMany, many lock.RenewedMany) {
+	for i, result := range many.Results {
+		if r, ok := result.(lock.Renewed); ok {
+			t.renewed(lock.Renew{Identity: c.Identity, Lease: c.Leases[i]}, r)
+		}
 	}
 }
 
@@ -150,7 +160,7 @@ func (t *translation) event(event lock.Event) []invariant.Event {
 		return []invariant.Event{invariant.Elected{HeadStart: t.now().Add(t.Config.HeadStart)}}
 	case lock.ResourceBroken:
 		return []invariant.Event{invariant.TokenIssued{Resource: e.Resource, Token: e.Token}}
-	case lock.KeyAdded:
+	case lock.KeyAdded, lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 	}
 	return nil
 }
@@ -163,7 +173,7 @@ func causeOf(c lock.EndCause) invariant.Cause {
 		return invariant.Cancelled
 	case lock.EndExpired, lock.EndUnclaimed:
 		return invariant.Expired
-	case lock.EndBroken:
+	case lock.EndBroken, lock.EndRecovered:
 		return invariant.Broken
 	}
 	panic(fmt.Sprintf("locktest: unknown cause %d", c))
