@@ -43,16 +43,20 @@ func inFlags(e *client.Error) string {
 		return fmt.Sprintf("held by %s with token %d for another %s at most",
 			e.Holder.GetClientId(), e.Holder.GetFencingToken(), millis(e.Holder.GetRemaining()))
 	case e.Field == "ttl", e.Field == "wait_timeout":
-		s := milliseconds.ReplaceAllStringFunc(e.Message, func(ms string) string {
-			d, err := time.ParseDuration(strings.ReplaceAll(ms, " ", ""))
-			if err != nil {
-				return ms
-			}
-			return d.String()
-		})
-		return strings.NewReplacer("wait_timeout", "--wait", "ttl", "--ttl").Replace(s)
+		return strings.NewReplacer("wait_timeout", "--wait", "ttl", "--ttl").Replace(durations(e.Message))
 	}
 	return e.Message
+}
+
+// durations writes the bounds in a sentence of the coordinator as people write them.
+func durations(sentence string) string {
+	return milliseconds.ReplaceAllStringFunc(sentence, func(ms string) string {
+		d, err := time.ParseDuration(strings.ReplaceAll(ms, " ", ""))
+		if err != nil {
+			return ms
+		}
+		return d.String()
+	})
 }
 
 func hintFor(e *client.Error, t *target) string {

@@ -273,7 +273,7 @@ func (sh *shard) grantAnswer(grant lock.Grant, out group.Outcome, retried, ticke
 
 // sign makes the ticket of a grant. It happens here and not in the log: the private key never leaves the node.
 func (sh *shard) sign(grant lock.Grant) (string, *refusal) {
-	signed, err := sh.config.Signer.Sign(ticket.Claims{
+	signed, err := sh.signer.Load().Sign(ticket.Claims{
 		Cluster:     sh.clusterName(),
 		Incarnation: grant.Token.Incarnation(),
 		Group:       sh.number,

@@ -33,16 +33,16 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 	case lock.ReasonRequestCancelled:
 		out = refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled")
 	case lock.ReasonTTLTooShort:
-		out = outOfRange(lockpb.Reason_TTL_OUT_OF_RANGE, "ttl", "ttl is below the cluster's shortest", r.Limit)
+		out = outOfRange(lockpb.Reason_TTL_OUT_OF_RANGE, "ttl", "ttl is below the shortest that is allowed here", r.Limit)
 	case lock.ReasonTTLTooLong:
-		out = outOfRange(lockpb.Reason_TTL_OUT_OF_RANGE, "ttl", "ttl is above the cluster's longest", r.Limit)
+		out = outOfRange(lockpb.Reason_TTL_OUT_OF_RANGE, "ttl", "ttl is above the longest that is allowed here", r.Limit)
 	case lock.ReasonWaitTooLong:
-		out = outOfRange(lockpb.Reason_WAIT_TOO_LONG, "wait_timeout", "wait_timeout is above the cluster's longest", r.Limit)
+		out = outOfRange(lockpb.Reason_WAIT_TOO_LONG, "wait_timeout", "wait_timeout is above the longest that is allowed", r.Limit)
 	case lock.ReasonModeNotAllowed:
 		out = refuse(lockpb.Reason_MODE_NOT_ALLOWED, "the mode is not allowed for this resource")
 		out.detail.Field = "mode"
 	case lock.ReasonTooManyWaiters:
-		out = refuse(lockpb.Reason_TOO_MANY_WAITERS, fmt.Sprintf("%d already wait for the resource", r.Count))
+		out = refuse(lockpb.Reason_TOO_MANY_WAITERS, fmt.Sprintf("%d already wait, and more are not allowed", r.Count))
 	case lock.ReasonTooManyRequests:
 		out = refuse(lockpb.Reason_TOO_MANY_REQUESTS, fmt.Sprintf("%d requests of this client are remembered", r.Count))
 	case lock.ReasonTokensExhausted:
@@ -59,11 +59,11 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 	case lock.ReasonTooManyLeases:
 		out = refuse(lockpb.Reason_TOO_MANY_LEASES, fmt.Sprintf("this tenant holds or awaits %d leases, as many as it may", r.Count))
 	case lock.ReasonRateLimited:
-		out = refuse(lockpb.Reason_RATE_LIMITED, fmt.Sprintf("this tenant may acquire %d times a second", r.Count)).retryAfter(r.RetryAfter)
+		out = refuse(lockpb.Reason_RATE_LIMITED, fmt.Sprintf("this tenant may acquire %d times a second", r.Count)).retryAfter(atLeastOne(r.RetryAfter))
 	case lock.ReasonHoldTooLong:
 		out = refuse(lockpb.Reason_HOLD_TOO_LONG, fmt.Sprintf("the lease has been renewed to the longest hold, %d ms", r.Limit.Milliseconds()))
 	case lock.ReasonLockDelayed:
-		out = refuse(lockpb.Reason_LOCK_DELAYED, "the last lease on the resource expired, and it stays closed for a while").retryAfter(r.RetryAfter)
+		out = refuse(lockpb.Reason_LOCK_DELAYED, "the last lease on the resource expired, and it stays closed for a while").retryAfter(atLeastOne(r.RetryAfter))
 	case lock.ReasonNoSuchWait:
 		out = refuse(lockpb.Reason_REQUEST_ENDED, "the request does not wait for that any more")
 	case lock.ReasonNoSuchMember:
@@ -124,6 +124,9 @@ func cycle(owners []lock.Owner) string {
 	out.WriteString(owners[0].Name)
 	return out.String()
 }
+
+// atLeastOne keeps a wish to come back later from being rounded to none.
+func atLeastOne(d time.Duration) time.Duration { return max(d, time.Millisecond) }
 
 func outOfRange(reason lockpb.Reason, field, message string, limit time.Duration) *refusal {
 	out := refuse(reason, fmt.Sprintf("%s, %d ms", message, limit.Milliseconds()))

@@ -7,7 +7,6 @@ import (
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
-	"github.com/lychgate/lychgate/coordinator/ticket"
 )
 
 // Status implements lockpb.ClusterServer. It describes this node, and is never forwarded. Every client asks for it
@@ -62,41 +61,4 @@ func (sh *shard) digest(ctx context.Context) (string, lock.Info, *refusal) {
 	frozen, info := sh.group.Freeze()
 	digest := frozen.Digest()
 	return hex.EncodeToString(digest[:]), info, nil
-}
-
-// Keys implements lockpb.ClusterServer, from this node's replica.
-func (s *Server) Keys(context.Context, *lockpb.KeysRequest) (*lockpb.KeysResponse, error) {
-	document, refused := s.keyDocument()
-	if refused != nil {
-		return nil, refused
-	}
-	text, err := document.Marshal()
-	if err != nil {
-		return nil, refuse(lockpb.Reason_INTERNAL, err.Error())
-	}
-	answer := &lockpb.KeysResponse{Jwks: string(text)}
-	for _, key := range document.Ring.Keys() {
-		answer.Keys = append(answer.Keys, &lockpb.Key{KeyId: key.ID, Node: key.Node, Public: key.Public})
-	}
-	return answer, nil
-}
-
-// keyDocument is the set of ticket keys as this node's replica knows it. A replica that is not initialised, or has
-// not caught up with the creation of the cluster, has none to give.
-func (s *Server) keyDocument() (ticket.Document, *refusal) {
-	var info lock.Info
-	var puts []lock.Key
-	s.shards[0].group.View(func(m *lock.Machine) { info, puts = m.Info(), m.Keys() })
-	if !info.Initialised {
-		return ticket.Document{}, refuse(lockpb.Reason_NOT_INITIALISED, "this node does not know the cluster yet")
-	}
-	keys := make([]ticket.Key, 0, len(puts))
-	for _, put := range puts {
-		keys = append(keys, ticket.Key{ID: put.KeyID, Node: put.Node, Public: put.Public})
-	}
-	ring, err := ticket.NewKeyRing(info.Cluster, keys)
-	if err != nil {
-		return ticket.Document{}, refuse(lockpb.Reason_INTERNAL, err.Error())
-	}
-	return ticket.Document{Ring: ring, Incarnation: info.Incarnation, Index: info.Index}, nil
 }

@@ -89,7 +89,7 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (s *Server) serveKeys(w http.ResponseWriter, _ *http.Request) {
-	document, refused := s.keyDocument()
+	document, _, refused := s.keyDocument()
 	if refused != nil {
 		writeRefusal(w, refused)
 		return

@@ -30,7 +30,7 @@ func serve[R any](ctx context.Context, s *Server, op operation, run func(context
 
 func bounded[R any](ctx context.Context, s *Server, op operation, run func(context.Context) (R, *refusal)) (R, *refusal) {
 	var nothing R
-	leave, refused := s.enter(op == opRenew || op == opRelease || op == opCancel)
+	leave, refused := s.enter(op == opRenew || op == opRelease || op == opCancel || op == opAdmin)
 	if refused != nil {
 		return nothing, refused
 	}

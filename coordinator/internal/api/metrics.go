@@ -22,6 +22,7 @@ const (
 	opBreak   operation = "break"
 	opGet     operation = "get"
 	opList    operation = "list"
+	opAdmin   operation = "admin" // not measured
 )
 
 // The outcomes of a call, as they stand in metrics. Resource names never do.

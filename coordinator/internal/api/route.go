@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
@@ -23,6 +24,8 @@ func forwarded(ctx context.Context) bool {
 type call[R any] struct {
 	here  func(context.Context) (R, *refusal)
 	there func(context.Context, lockpb.LocksClient) (R, error)
+	// cluster is there for a call of the Cluster service; one of the two is set.
+	cluster func(context.Context, lockpb.ClusterClient) (R, error)
 	// once is for a call that must not be made again while its outcome is unknown.
 	once bool
 	// patience is how long a leader is looked for; it begins again whenever one was reached.
@@ -91,7 +94,7 @@ func attempt[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 
 func forward[R any](ctx context.Context, sh *shard, c call[R], to reign) (R, *refusal) {
 	var nothing R
-	client, err := sh.peers.client(to.leader)
+	conn, err := sh.peers.conn(to.leader)
 	if err != nil {
 		return nothing, refuse(lockpb.Reason_NO_LEADER, err.Error())
 	}
@@ -99,7 +102,7 @@ func forward[R any](ctx context.Context, sh *shard, c call[R], to reign) (R, *re
 	defer cancel()
 	defer context.AfterFunc(to.over, cancel)()
 	ctx, sent := withSent(sh.outgoing(ctx))
-	answer, err := c.there(ctx, client)
+	answer, err := c.send(ctx, conn)
 	switch {
 	case err == nil:
 		return answer, nil
@@ -107,6 +110,13 @@ func forward[R any](ctx context.Context, sh *shard, c call[R], to reign) (R, *re
 		return nothing, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("the leader %s cannot be reached", to.leader))
 	}
 	return nothing, received(err, to.leader)
+}
+
+func (c call[R]) send(ctx context.Context, conn *grpc.ClientConn) (R, error) {
+	if c.cluster != nil {
+		return c.cluster(ctx, lockpb.NewClusterClient(conn))
+	}
+	return c.there(ctx, lockpb.NewLocksClient(conn))
 }
 
 // received reads the refusal that another node sent. An error without one comes from the way between.

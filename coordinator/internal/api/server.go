@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -35,7 +36,8 @@ type Config struct {
 	Budget   time.Duration // how long a call may take, a wait not counted
 	MaxCalls int           // calls in progress
 
-	Signer  *ticket.Signer
+	Signer  *ticket.Signer // until Keys has another
+	Keys    KeyHolder      // nil: the key is never rotated
 	Metrics *Metrics
 	Logger  *slog.Logger
 }
@@ -57,6 +59,9 @@ type Server struct {
 	close   context.CancelFunc
 	calls   atomic.Int64
 	cluster atomic.Pointer[string]
+	signer  atomic.Pointer[ticket.Signer]
+
+	rotating sync.Mutex
 
 	digesting  chan struct{} // capacity 1
 	firstReady chan struct{}
@@ -78,6 +83,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{config: config, peers: newPeers(config.Members), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s.signer.Store(config.Signer)
 	s.closing, s.close = context.WithCancel(context.Background())
 	for i, g := range groups {
 		s.shards = append(s.shards, newShard(s, uint16(i), g))

@@ -7,3 +7,6 @@ func (m *Machine) recover(Recover) Result           { return Refused{Reason: Rea
 
 // Edges lists who waits for whom.
 func (m *Machine) Edges(limit int) (edges []Edge, complete bool) { return nil, true }
+
+// Policies lists the policies: of prefixes, then of tenants, each by name.
+func (m *Machine) Policies() []TargetedPolicy { return nil }

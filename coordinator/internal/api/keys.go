@@ -1,0 +1,61 @@
+package api
+
+import (
+	"context"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/ticket"
+)
+
+// Keys implements lockpb.ClusterServer, from this node's replicas.
+func (s *Server) Keys(context.Context, *lockpb.KeysRequest) (*lockpb.KeysResponse, error) {
+	return reply(s.keys())
+}
+
+func (s *Server) keys() (*lockpb.KeysResponse, *refusal) {
+	document, retiring, refused := s.keyDocument()
+	if refused != nil {
+		return nil, refused
+	}
+	text, err := document.Marshal()
+	if err != nil {
+		return nil, refuse(lockpb.Reason_INTERNAL, err.Error()).notApplied()
+	}
+	answer := &lockpb.KeysResponse{Jwks: string(text)}
+	for _, key := range document.Ring.Keys() {
+		answer.Keys = append(answer.Keys, &lockpb.Key{KeyId: key.ID, Node: key.Node, Public: key.Public, Retiring: retiring[key.ID]})
+	}
+	return answer, nil
+}
+
+// keyDocument is the set of ticket keys as this node's replicas know it, those of all groups together, and which of them
+// are being retired. A replica that is not initialised, or has not caught up with the creation of the cluster, has none to
+// give.
+func (s *Server) keyDocument() (document ticket.Document, retiring map[string]bool, refused *refusal) {
+	retiring = map[string]bool{}
+	var keys []ticket.Key
+	for _, sh := range s.shards {
+		var info lock.Info
+		var known []lock.Key
+		sh.group.View(func(m *lock.Machine) { info, known = m.Info(), m.Keys() })
+		if !info.Initialised {
+			return ticket.Document{}, nil, refuse(lockpb.Reason_NOT_INITIALISED, "this node does not know the cluster yet")
+		}
+		document.Incarnation = max(document.Incarnation, info.Incarnation)
+		document.Index += info.Index
+		for _, key := range known {
+			before, seen := retiring[key.KeyID]
+			retiring[key.KeyID] = key.Retiring() && (before || !seen)
+			if !seen {
+				keys = append(keys, ticket.Key{ID: key.KeyID, Node: key.Node, Public: key.Public})
+			}
+		}
+	}
+	ring, err := ticket.NewKeyRing(s.clusterName(), keys)
+	if err != nil {
+		return ticket.Document{}, nil, refuse(lockpb.Reason_INTERNAL, err.Error()).notApplied()
+	}
+	document.Ring = ring
+	return document, retiring, nil
+}
