@@ -115,13 +115,16 @@ func (n *Node) open() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
+	keys := &ticketKeys{node: n.config.Node, dir: n.config.Dir}
 	apiConfig := n.apiConfig(signer, metrics)
+	apiConfig.Keys = keys
 	groupConfig := n.groupConfig(signer, metrics, record)
 	groupConfig.Peers = api.NewMeeting(apiConfig.Members, 0, 1)
 	g, err := group.New(groupConfig)
 	if err != nil {
 		return nil, err
 	}
+	keys.groups = append(keys.groups, g)
 	server, err := api.New(apiConfig, g)
 	if err != nil {
 		return nil, err
@@ -190,7 +193,7 @@ func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *
 		Listen:   n.config.Listen.Peer,
 		Cluster:  "lg-" + strings.ToLower(rand.Text()[:16]),
 		Lock:     n.config.lock(),
-		Key:      lock.PutKey{Node: n.config.Node, KeyID: signer.Key().ID, Public: signer.Key().Public},
+		Key:      publicKey(n.config.Node, signer),
 		Timing:   n.config.Timing.group(),
 		OnApply:  metrics.Applied,
 		Observer: metrics,

@@ -4,19 +4,17 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
-	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 func keysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Show the keys that verify tickets"}
-	cmd.AddCommand(keysListCommand())
+	cmd := &cobra.Command{Use: "keys", Short: "Show and rotate the keys that verify tickets"}
+	cmd.AddCommand(keysListCommand(), keysRotateCommand())
 	return cmd
 }
 
@@ -26,8 +24,9 @@ func keysListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the public keys of the cluster's nodes",
-		Long: `List the public keys that verify tickets, one of each node. With --jwks they are printed as a
-JSON Web Key Set (RFC 7517), as every coordinator serves it at /.well-known/jwks.json.`,
+		Long: `List the public keys that verify tickets: one of each node that has led, and those that were
+rotated out and still verify. With --jwks they are printed as a JSON Web Key Set (RFC 7517), as
+every coordinator serves it at /.well-known/jwks.json.`,
 		Example: `  lychgate keys list
   lychgate keys list --jwks > jwks.json`,
 		Args: named(),
@@ -40,9 +39,9 @@ JSON Web Key Set (RFC 7517), as every coordinator serves it at /.well-known/jwks
 			case jwks:
 				return printJSON(out, json.RawMessage(answer.GetJwks()))
 			case asJSON:
-				return printJSON(out, keyRows(answer))
+				return printJSON(out, keyRows(answer.GetKeys()))
 			default:
-				return printKeys(out, answer)
+				return printKeys(out, answer.GetKeys())
 			}
 		},
 	}
@@ -55,12 +54,8 @@ JSON Web Key Set (RFC 7517), as every coordinator serves it at /.well-known/jwks
 
 // keys asks the coordinators, each once, until one answers: any has them.
 func (t *target) keys(ctx context.Context) (answer *lockpb.KeysResponse, err error) {
-	err = t.with(ctx, client.Config{}, func(ctx context.Context, c *client.Client) (err error) {
-		for range t.addrs {
-			if answer, err = c.Cluster().Keys(ctx, &lockpb.KeysRequest{}); !errors.Is(err, client.ErrUnreachable) {
-				return err
-			}
-		}
+	err = t.administer(ctx, func(ctx context.Context, c lockpb.ClusterClient) (err error) {
+		answer, err = c.Keys(ctx, &lockpb.KeysRequest{})
 		return err
 	})
 	return answer, err
@@ -68,27 +63,32 @@ func (t *target) keys(ctx context.Context) (answer *lockpb.KeysResponse, err err
 
 // keyRow is a key as --json prints it.
 type keyRow struct {
-	KeyID  string `json:"keyId"`
-	Node   string `json:"node"`
-	Public string `json:"public"` // Ed25519, hexadecimal
+	KeyID    string `json:"keyId"`
+	Node     string `json:"node"`
+	Public   string `json:"public"`   // Ed25519, hexadecimal
+	Retiring bool   `json:"retiring"` // signs no more, and will be gone
 }
 
-func keyRows(answer *lockpb.KeysResponse) []keyRow {
+func keyRows(keys []*lockpb.Key) []keyRow {
 	rows := []keyRow{}
-	for _, k := range answer.GetKeys() {
-		rows = append(rows, keyRow{k.GetKeyId(), k.GetNode(), hex.EncodeToString(k.GetPublic())})
+	for _, k := range keys {
+		rows = append(rows, keyRow{k.GetKeyId(), k.GetNode(), hex.EncodeToString(k.GetPublic()), k.GetRetiring()})
 	}
 	return rows
 }
 
-func printKeys(w io.Writer, answer *lockpb.KeysResponse) error {
+func printKeys(w io.Writer, keys []*lockpb.Key) error {
 	var rows [][]string
-	for _, k := range keyRows(answer) {
-		rows = append(rows, []string{k.KeyID, k.Node, k.Public})
+	for _, k := range keyRows(keys) {
+		state := "signs"
+		if k.Retiring {
+			state = "retiring"
+		}
+		rows = append(rows, []string{k.KeyID, k.Node, state, k.Public})
 	}
 	if len(rows) == 0 {
 		_, err := fmt.Fprintln(w, "no keys yet: no node has registered one")
 		return err
 	}
-	return printTable(w, []string{"KEY ID", "NODE", "ED25519 PUBLIC KEY"}, rows)
+	return printTable(w, []string{"KEY ID", "NODE", "STATE", "ED25519 PUBLIC KEY"}, rows)
 }

@@ -33,7 +33,7 @@ type Config struct {
 	Lock    lock.Config
 
 	// Key is the public half of the node's ticket key. A leader registers its own before it serves.
-	// The zero value registers nothing.
+	// The zero value registers nothing. SetKey replaces it.
 	Key lock.PutKey
 
 	Timing Timing // zero fields take their default

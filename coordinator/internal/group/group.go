@@ -37,6 +37,7 @@ type Group struct {
 	raft       atomic.Pointer[raft.Raft] // nil before Run has opened the stores
 	leadership leadership
 
+	key       atomic.Pointer[lock.PutKey] // the node's ticket key: Config.Key, then what SetKey says
 	sightings *sightings
 	memory    atomic.Int32           // a memory
 	pending   atomic.Pointer[string] // nil or empty: the node takes part
@@ -49,7 +50,7 @@ func New(config Config) (*Group, error) {
 		return nil, err
 	}
 	ws := newWaits(config.Limits.Waits)
-	return &Group{
+	g := &Group{
 		config:     config,
 		start:      time.Now(),
 		queue:      newQueue(config.Limits),
@@ -57,7 +58,9 @@ func New(config Config) (*Group, error) {
 		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
-	}, nil
+	}
+	g.SetKey(config.Key)
+	return g, nil
 }
 
 // instant is the monotonic time since the group was made.
@@ -132,9 +135,12 @@ func (g *Group) Await(identity lease.Identity, client lease.ClientID, request le
 // Signable reports whether the state knows this node's own ticket key, so that what it signs can be verified.
 func (g *Group) Signable() bool {
 	found := false
-	g.replica.view(func(m *lock.Machine) { found = hasKey(m, g.config.Key) })
+	g.replica.view(func(m *lock.Machine) { found = hasKey(m, *g.key.Load()) })
 	return found
 }
+
+// SetKey replaces Config.Key, for the terms that begin from now on. Whoever calls it has registered the key already.
+func (g *Group) SetKey(key lock.PutKey) { g.key.Store(&key) }
 
 func hasKey(m *lock.Machine, key lock.PutKey) bool {
 	for _, k := range m.Keys() {

@@ -198,8 +198,8 @@ func (r *reign) firstCommands(ctx context.Context, info lock.Info) ([]lock.Comma
 		commands = append(commands, lock.Init{Cluster: name, Version: config.Version, Config: config.Lock})
 	}
 	commands = append(commands, lock.NewLeader{Node: config.Node, Term: r.term})
-	if config.Key.KeyID != "" && !r.group.Signable() {
-		commands = append(commands, config.Key)
+	if key := *r.group.key.Load(); key.KeyID != "" && !r.group.Signable() {
+		commands = append(commands, key)
 	}
 	return commands, nil
 }
