@@ -42,6 +42,11 @@ generated: generate ## check that the generated code is current
 fuzz: ## fuzz every parser for FUZZTIME each (default 30s)
 	@.ci/fuzz $(or $(FUZZTIME),30s)
 
+.PHONY: bench-lock
+bench-lock: build ## measure the coordinator beside etcd (ARGS=--quick: about a minute)
+	@cd .ci/etcd && CGO_ENABLED=0 go build -trimpath -o ../../bin/lychgate-bench-etcd .
+	@bin/lychgate bench lock $(ARGS)
+
 .PHONY: bench
 bench: ## run every benchmark (ARGS=-benchtime=1x: once each)
 	@go test -run '^$$' -bench . -benchmem $(ARGS) ./...

@@ -5,6 +5,7 @@
 //	etcd node PLAN     runs one node until it is killed, and prints "ready"
 //	etcd worker        reads a plan on standard input, works it off, and prints a summary
 //	etcd leader ADDR…  prints the address of the leader
+//	etcd ready ADDR…   returns when every node serves
 //
 // What it is told and what it tells is described in cmd/lychgate/internal/bench/load, in Plan, Summary and Record.
 package main
@@ -35,6 +36,8 @@ func run(ctx context.Context, args []string) error {
 		return work(ctx, os.Stdin, os.Stdout)
 	case len(args) > 1 && args[0] == "leader":
 		return printLeader(ctx, args[1:])
+	case len(args) > 1 && args[0] == "ready":
+		return awaitReady(ctx, args[1:])
 	}
-	return errors.New("usage: node PLAN | worker | leader ADDR...")
+	return errors.New("usage: node PLAN | worker | leader ADDR... | ready ADDR...")
 }

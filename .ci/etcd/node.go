@@ -91,3 +91,21 @@ func printLeader(ctx context.Context, addrs []string) error {
 	}
 	return ctx.Err()
 }
+
+// awaitReady returns when every node has answered a question that needs a quorum.
+func awaitReady(ctx context.Context, addrs []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for _, addr := range addrs {
+		c, err := dial([]string{addr})
+		if err != nil {
+			return err
+		}
+		_, err = c.Get(ctx, "ready")
+		c.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", addr, err)
+		}
+	}
+	return nil
+}

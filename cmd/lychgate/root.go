@@ -103,7 +103,7 @@ a token, nothing that carries a lower one can change that resource again.`,
 	)
 	addGrouped(root, groupServe, devCommand(), coordinatorCommand(), proxyCommand())
 	addGrouped(root, groupUse, lockCommand(), runCommand())
-	addGrouped(root, groupManage, sqlCommand(), clusterCommand(), keysCommand(), policyCommand(), configCommand(), versionCommand())
+	addGrouped(root, groupManage, sqlCommand(), clusterCommand(), keysCommand(), policyCommand(), configCommand(), benchCommand(), versionCommand())
 	started = new(bool)
 	markStart(root, started)
 	return root, started

@@ -41,8 +41,8 @@ func TestEveryCommandHelps(t *testing.T) {
 		if !c.HasSubCommands() && !strings.Contains(c.Example, "lychgate "+strings.TrimPrefix(c.CommandPath(), "lychgate ")) {
 			t.Errorf("%s: has no example of itself", c.CommandPath())
 		}
-		// A server's output is its log, and that of run is its command's.
-		silent := []string{"coordinator", "proxy", "run"}
+		// A server's output is its log, that of run is its command's, and a worker of the bench speaks JSON anyway.
+		silent := []string{"coordinator", "proxy", "run", "worker"}
 		if !c.HasSubCommands() && c.Flags().Lookup("json") == nil && !slices.Contains(silent, c.Name()) {
 			t.Errorf("%s: prints data, and has no --json", c.CommandPath())
 		}

@@ -1,0 +1,172 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+)
+
+// fillTimeout bounds how long a population is filled.
+const fillTimeout = 20 * time.Minute
+
+// memory measures what each live lease costs a node: its resident memory with many, less that of the same node before,
+// after a warm-up of a tenth as many that came and went. The worst node counts.
+func (r *run) memory(ctx context.Context) error {
+	ours, err := startLychgate(r.children, r.config.Program, r.path("lychgate"), 0, 0)
+	if err != nil {
+		return err
+	}
+	used, err := r.memoryOf(ctx, ours, r.size.leases)
+	ours.stop()
+	if err != nil {
+		return err
+	}
+	peer, peerAnon, err := r.peerMemory(ctx)
+	if err != nil {
+		return err
+	}
+	var most []goal
+	if r.size.full {
+		most = []goal{atMost(200)}
+	}
+	r.report.add("bytes_per_lease", "B", used.all, peer, most...)
+	r.report.add("private_bytes_per_lease", "B", used.private, peerAnon)
+	return nil
+}
+
+// peerMemory measures the peer with fewer leases: it takes each by two writes.
+func (r *run) peerMemory(ctx context.Context) (all, private *float64, err error) {
+	if r.config.Etcd == "" {
+		return nil, nil, nil
+	}
+	theirs, err := startEtcd(r.children, r.config.Etcd, r.path("etcd"))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer theirs.stop()
+	used, err := r.memoryOf(ctx, theirs, r.size.peerLeases)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.remark("memory: lychgate with %d leases, etcd with %d (a lease with a key each)", r.size.leases, r.size.peerLeases)
+	return new(used.all), new(used.private), nil
+}
+
+// resident is what a process has in memory: all of it, and the part that belongs to no file.
+type resident struct{ all, private float64 }
+
+// memoryOf is what a lease costs the worst node of a side.
+func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error) {
+	var worst resident
+	if err := s.awaitReady(ctx); err != nil {
+		return worst, err
+	}
+	if err := r.warm(ctx, s, leases); err != nil {
+		return worst, err
+	}
+	before, err := settle(ctx, s)
+	if err != nil {
+		return worst, err
+	}
+	p := fillPlan(s, r.prefix("memory"), leases)
+	began := time.Now()
+	crew, err := hire(ctx, r.children, s, p, fillTimeout)
+	if err != nil {
+		return worst, err
+	}
+	defer crew.child.kill()
+	r.progress("  %s: %d leases after %v", s.name(), leases, time.Since(began).Round(time.Second/10))
+	after, err := settle(ctx, s)
+	if err != nil {
+		return worst, err
+	}
+	for i := range after {
+		worst.all = max(worst.all, (after[i].all-before[i].all)/float64(leases))
+		worst.private = max(worst.private, (after[i].private-before[i].private)/float64(leases))
+		r.progress("  %s, node %d: %.0f MB, empty %.0f MB (private: %.0f MB, %.0f MB)",
+			s.name(), i+1, after[i].all/1e6, before[i].all/1e6, after[i].private/1e6, before[i].private/1e6)
+	}
+	return worst, nil
+}
+
+// warm has a tenth as many locks come and go, so that what a node keeps of past traffic is there before too.
+func (r *run) warm(ctx context.Context, s side, leases int) error {
+	p := planFor(s, load.Cycles, r.prefix("warm"))
+	p.Workers, p.TTL, p.Duration = 256, time.Minute, 2*time.Second
+	if leases >= 100_000 {
+		p.Duration = 10 * time.Second
+	}
+	records, _, err := r.work(ctx, s, p, p.Duration+startTimeout)
+	if err != nil {
+		return err
+	}
+	r.progress("  %s: %d locks came and went", s.name(), len(records))
+	return nil
+}
+
+// fillPlan is a population that is filled and kept. A client has ten leases.
+func fillPlan(s side, prefix string, leases int) load.Plan {
+	p := planFor(s, load.Fill, prefix)
+	p.Workers, p.Count, p.TTL = 256, leases, time.Hour
+	p.Mix = load.Mix{Clients: leases / 10, Leases: 10, Streams: 8}
+	return p
+}
+
+// settle waits until the nodes' memory has stopped to change, and tells it. What was freed goes back to the system bit by
+// bit.
+func settle(ctx context.Context, s side) ([nodeCount]resident, error) {
+	const step, calm, most = 500 * time.Millisecond, 6, 60
+	var now, past [nodeCount]resident
+	still := 0
+	for range most {
+		if err := pause(ctx, step); err != nil {
+			return now, err
+		}
+		changed := false
+		for i := range now {
+			m, err := residentOf(s.node(i).pid())
+			if err != nil {
+				return now, err
+			}
+			now[i] = m
+			changed = changed || m.all > past[i].all*1.005 || m.all < past[i].all*0.995
+		}
+		if still++; changed {
+			still, past = 0, now
+		}
+		if still >= calm {
+			break
+		}
+	}
+	return now, nil
+}
+
+// residentOf reads a process's memory from proc(5).
+func residentOf(pid int) (resident, error) {
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return resident{}, err
+	}
+	all, err := field(text, "VmRSS:")
+	if err != nil {
+		return resident{}, err
+	}
+	private, err := field(text, "RssAnon:")
+	return resident{all: all, private: private}, err
+}
+
+// field is a field of /proc/PID/status in bytes.
+func field(text []byte, name string) (float64, error) {
+	for line := range bytes.Lines(text) {
+		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
+			kb, err := strconv.ParseFloat(string(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte(" kB"))), 64)
+			return kb * 1024, err
+		}
+	}
+	return 0, fmt.Errorf("there is no field %s", name)
+}
