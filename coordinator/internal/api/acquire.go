@@ -17,18 +17,23 @@ import (
 // acquireAnywhere is an acquire on the node that holds the client's call. A wait that outlives a leader is attached
 // to the next one by repeating the request; a wait that is over is ended by this node.
 func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
-	cmd, refused := parseAcquire(s.identity(ctx), in)
+	return s.acquireTelling(ctx, in, nil)
+}
+
+// acquireTelling also tells how the wait goes.
+func (s *Server) acquireTelling(ctx context.Context, in *lockpb.AcquireRequest, tell teller) (*lockpb.AcquireResponse, *refusal) {
+	cmd, refused := s.acquisition(ctx, in)
 	if refused != nil {
 		return nil, refused
 	}
 	sh := s.of(cmd.Resource)
 	if in.AsOf != 0 {
-		return sh.acquireAsOf(ctx, in)
+		return sh.acquireAsOf(ctx, in, tell)
 	}
 	for began := time.Now(); ; {
 		in = proto.CloneOf(in)
 		in.AsOf = sh.now() // once, so that every attempt says the same
-		out, refused := sh.acquireAsOf(ctx, in)
+		out, refused := sh.acquireAsOf(ctx, in, tell)
 		// A node that has just started knows the leader before its replica has caught up. That its own stamp was too old
 		// is not the caller's affair; nothing can be executed under that stamp any more, so it takes another.
 		outdated := refused != nil && refused.reason() == lockpb.Reason_REQUEST_TOO_OLD && in.GetSequence() == 0
@@ -39,16 +44,16 @@ func (s *Server) acquireAnywhere(ctx context.Context, in *lockpb.AcquireRequest)
 }
 
 // acquireAsOf is an acquire that says how old it is.
-func (sh *shard) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest, tell teller) (*lockpb.AcquireResponse, *refusal) {
 	if in.WaitTimeout == 0 {
 		ctx, cancel := sh.within(ctx)
 		defer cancel()
-		return sh.routeAcquire(ctx, in, time.Time{})
+		return sh.routeAcquire(ctx, in, time.Time{}, tell)
 	}
 	until := time.Now().Add(duration(in.GetWaitTimeout()))
 	waiting, cancel := context.WithDeadline(ctx, until.Add(waitSlack))
 	defer cancel()
-	out, refused := sh.routeAcquire(waiting, in, until)
+	out, refused := sh.routeAcquire(waiting, in, until, tell)
 	switch {
 	case refused == nil || ctx.Err() != nil:
 	case refused.maybe() && waiting.Err() != nil:
@@ -59,7 +64,9 @@ func (sh *shard) acquireAsOf(ctx context.Context, in *lockpb.AcquireRequest) (*l
 	return out, refused
 }
 
-func (sh *shard) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, until time.Time) (*lockpb.AcquireResponse, *refusal) {
+func (sh *shard) routeAcquire(
+	ctx context.Context, in *lockpb.AcquireRequest, until time.Time, tell teller,
+) (*lockpb.AcquireResponse, *refusal) {
 	// The wait shrinks with each attempt: what counts is when the client asked.
 	remaining := func() *lockpb.AcquireRequest {
 		if until.IsZero() {
@@ -73,9 +80,12 @@ func (sh *shard) routeAcquire(ctx context.Context, in *lockpb.AcquireRequest, un
 		patience: sh.config.Patience,
 		waits:    !until.IsZero(),
 		here: func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
-			return sh.acquireHere(ctx, remaining())
+			return sh.acquireHere(ctx, remaining(), tell)
 		},
 		there: func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.AcquireResponse, error) {
+			if tell != nil {
+				return followThere(ctx, leader, remaining(), tell)
+			}
 			return leader.Acquire(ctx, remaining())
 		},
 	})
@@ -94,13 +104,25 @@ func (sh *shard) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockp
 	case out.GetWas() == lockpb.RequestState_HELD:
 		ctx, cancel := sh.within(ctx)
 		defer cancel()
-		return sh.routeAcquire(ctx, in, time.Time{})
+		return sh.routeAcquire(ctx, in, time.Time{}, nil)
 	}
 	return nil, sh.waitTimeout(lease.Resource(in.GetResource()), out.GetIndex())
 }
 
 func waitIsOver() *refusal {
 	return refuse(lockpb.Reason_WAIT_TIMEOUT, "the wait is over and the resource was not granted")
+}
+
+// waitTimedOut says where the wait stood at its end, and who was in its way then.
+func waitTimedOut(event lock.WaitEnded, at lock.LeaseTime) *refusal {
+	out := waitIsOver()
+	out.detail.Position = int32(min(event.Position, 1<<31-1))
+	out.message += fmt.Sprintf("; it stood at position %d", event.Position)
+	if event.Blocker.Client != "" {
+		out.message += fmt.Sprintf(", and client %s was in its way", event.Blocker.Client)
+		out.detail.Holder = holder(event.Blocker, at)
+	}
+	return out
 }
 
 // waitTimeout is what a wait that ended at a log index is answered with. It says who holds the resource now, not who
@@ -118,8 +140,8 @@ func (sh *shard) waitTimeout(resource lease.Resource, index uint64) *refusal {
 }
 
 // acquireHere is an acquire on the leader.
-func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, *refusal) {
-	cmd, refusal := parseAcquire(sh.identity(ctx), in)
+func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest, tell teller) (*lockpb.AcquireResponse, *refusal) {
+	cmd, refusal := sh.acquisition(ctx, in)
 	if refusal != nil {
 		return nil, refusal
 	}
@@ -153,20 +175,29 @@ func (sh *shard) acquireHere(ctx context.Context, in *lockpb.AcquireRequest) (*l
 		}
 		return nil, refusal
 	}
-	if _, waits := out.Result.(lock.Waiting); !waits {
+	waiting, waits := out.Result.(lock.Waiting)
+	if !waits {
 		return sh.acquired(ctx, out, !in.GetNoTicket())
 	}
-	return sh.hang(ctx, cmd, wait, !in.GetNoTicket())
+	moved, leave := sh.progress(cmd, waiting, out, tell)
+	defer leave()
+	return sh.hang(ctx, cmd, wait, !in.GetNoTicket(), tell, moved)
 }
 
-// hang keeps the call until its wait ends, its caller goes, or leadership is lost.
-func (sh *shard) hang(ctx context.Context, cmd lock.Acquire, wait *group.Wait, ticket bool) (*lockpb.AcquireResponse, *refusal) {
-	select {
-	case end := <-wait.C:
-		return sh.waitEnded(ctx, end, ticket)
-	case <-ctx.Done():
-		sh.detach(ctx, cmd)
-		return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
+// hang keeps the call until its wait ends, its caller goes, or leadership is lost, and tells meanwhile what it hears.
+func (sh *shard) hang(
+	ctx context.Context, cmd lock.Acquire, wait *group.Wait, ticket bool, tell teller, moved <-chan *lockpb.Progress,
+) (*lockpb.AcquireResponse, *refusal) {
+	for {
+		select {
+		case end := <-wait.C:
+			return sh.waitEnded(ctx, end, ticket)
+		case p := <-moved:
+			tell(p)
+		case <-ctx.Done():
+			sh.detach(ctx, cmd)
+			return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
+		}
 	}
 }
 
@@ -194,6 +225,9 @@ func (sh *shard) waitEnded(ctx context.Context, end group.End, ticket bool) (*lo
 	case lock.WaitEnded:
 		switch event.Cause {
 		case lock.WaitTimedOut:
+			if event.Position > 0 {
+				return nil, waitTimedOut(event, end.Now)
+			}
 			return nil, sh.waitTimeout(event.Resource, end.Index)
 		case lock.WaitCancelled:
 			return nil, refuse(lockpb.Reason_REQUEST_CANCELLED, "the request was cancelled while it waited")

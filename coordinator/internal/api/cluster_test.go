@@ -30,7 +30,10 @@ import (
 // patient bounds what a test waits for. It is long because the machine may be busy; nothing ever takes it.
 const patient = 30 * time.Second
 
-const testHeartbeat = 150 * time.Millisecond
+const (
+	testHeartbeat = 150 * time.Millisecond
+	testBeat      = 200 * time.Millisecond
+)
 
 func testLockConfig() lock.Config {
 	return lock.Config{
@@ -55,8 +58,9 @@ type node struct {
 }
 
 type cluster struct {
-	t     *testing.T
-	nodes []*node
+	t      *testing.T
+	nodes  []*node
+	secure func(node string) Security // nil: none, and calls say themselves who makes them
 }
 
 // faulty is a group whose answers can be taken away.
@@ -89,9 +93,11 @@ func (f *faulty) loseAnswers(n int32, match func(lock.Command) bool) {
 }
 
 // newCluster starts n nodes and waits until all of them are ready.
-func newCluster(t *testing.T, n int) *cluster {
+func newCluster(t *testing.T, n int) *cluster { return newSecureCluster(t, n, nil) }
+
+func newSecureCluster(t *testing.T, n int, secure func(node string) Security) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
+	c := &cluster{t: t, secure: secure}
 	var listeners []net.Listener
 	var members []Member
 	var peers []group.Member
@@ -128,21 +134,34 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	if os.Getenv("LYCHGATE_TEST_LOG") != "" {
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", n.id)
 	}
+	journal := NewJournal(1, metrics)
 	g, err := group.New(group.Config{
 		Node: n.id, Members: peers, Cluster: "lg-test", Lock: testLockConfig(),
 		Key:       lock.PutKey{Node: n.id, KeyID: signer.Key().ID, Public: signer.Key().Public},
 		Timing:    group.Timing{Heartbeat: testHeartbeat, LeaderLease: testHeartbeat * 2 / 3, Commit: 5 * time.Millisecond, Tick: 50 * time.Millisecond},
 		Stores:    &group.Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()},
-		Transport: n.transport, Observer: metrics, OnApply: metrics.Applied, Logger: logger,
+		Transport: n.transport, Observer: metrics.Group(0), Logger: logger,
+		OnApply: func(a group.Applied) {
+			metrics.Applied(a)
+			journal.Applied(0, a)
+		},
+		OnRestore: func(index uint64) { journal.Restored(0, index) },
 	})
 	check(c.t, err)
 	n.group = &faulty{Group: g}
+	var security Security
+	if c.secure != nil {
+		security = c.secure(n.id)
+	}
 	n.server, err = New(Config{
+		Security: security,
 		Node: n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: 1000,
-		Signer: signer, Metrics: metrics, Logger: logger,
+		Signer: signer, Metrics: metrics, Logger: logger, Journal: journal, Beat: testBeat,
 	}, n.group)
 	check(c.t, err)
-	n.server.callers = callers
+	if c.secure == nil {
+		n.server.callers = callers
+	}
 	handler, err := n.server.Handler(n.registry)
 	check(c.t, err)
 	n.http = httptest.NewServer(handler)
@@ -171,11 +190,11 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	return n
 }
 
-// identityKey is metadata by which a call to a test cluster says who makes it. Forwarding does not carry it on.
-const identityKey = "test-identity"
+// testIdentityKey is metadata by which a call to a test cluster says who makes it.
+const testIdentityKey = "test-identity"
 
 func callers(ctx context.Context) lease.Identity {
-	if said := metadata.ValueFromIncomingContext(ctx, identityKey); len(said) > 0 {
+	if said := metadata.ValueFromIncomingContext(ctx, testIdentityKey); len(said) > 0 {
 		return lease.Identity(said[0])
 	}
 	return "anonymous"
@@ -183,7 +202,7 @@ func callers(ctx context.Context) lease.Identity {
 
 // as makes the calls under a context those of another identity.
 func as(ctx context.Context, identity string) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, identityKey, identity)
+	return metadata.AppendToOutgoingContext(ctx, testIdentityKey, identity)
 }
 
 func check(t testing.TB, err error) {

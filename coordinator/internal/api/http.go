@@ -33,11 +33,11 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 		runtime.WithIncomingHeaderMatcher(func(string) (string, bool) { return "", false }),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
 	)
-	ctx := context.Background() // unused by handlers that call the server directly
-	if err := lockpb.RegisterLocksHandlerServer(ctx, gateway, s); err != nil {
+	ctx := context.Background() // ends nothing: the way inside needs no end
+	if err := lockpb.RegisterLocksHandlerClient(ctx, gateway, lockpb.NewLocksClient(inside{s})); err != nil {
 		return nil, err
 	}
-	if err := lockpb.RegisterClusterHandlerServer(ctx, gateway, s); err != nil {
+	if err := lockpb.RegisterClusterHandlerClient(ctx, gateway, lockpb.NewClusterClient(inside{s})); err != nil {
 		return nil, err
 	}
 	// A page in somebody's browser must not reach the coordinator of the machine it is open on.
@@ -45,7 +45,7 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		writeRefusal(w, refuse(lockpb.Reason_PERMISSION_DENIED, "the request comes from a page of another origin"))
 	}))
-	api := origins.Handler(strict(gateway))
+	api := origins.Handler(strict(s.streams(gateway)))
 
 	mux := http.NewServeMux()
 	mux.Handle("/", api)
@@ -54,7 +54,7 @@ func (s *Server) Handler(metrics prometheus.Gatherer) (http.Handler, error) {
 	mux.HandleFunc("GET /openapi.json", serveOpenAPI)
 	mux.HandleFunc("GET "+ticket.Path, s.serveKeys)
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
-	return prompt(bodyTimeout, answerTimeout, mux), nil
+	return prompt(bodyTimeout, answerTimeout, s.identified(mux)), nil
 }
 
 // lined ends every answer with a line feed, as terminals like it.
@@ -73,6 +73,7 @@ func NewHTTPServer(handler http.Handler, logger *slog.Logger) *http.Server {
 		ReadHeaderTimeout: 10 * time.Second, // that of the body is in prompt: a ReadTimeout would cut waiting calls
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
+		ConnContext:       rememberShown,
 		ErrorLog:          slog.NewLogLogger(logger.Handler(), slog.LevelDebug),
 	}
 }
@@ -121,6 +122,8 @@ type errorBody struct {
 	Hint       string          `json:"hint,omitempty"`
 	RetryAfter int32           `json:"retry_after,omitempty"` // milliseconds
 	Holder     json.RawMessage `json:"holder,omitempty"`
+	Cycle      []string        `json:"cycle,omitempty"`
+	Position   int32           `json:"position,omitempty"`
 }
 
 // writeError is the gateway's error handler.
@@ -138,14 +141,20 @@ func writeError(_ context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w h
 
 func writeRefusal(w http.ResponseWriter, r *refusal) { writeStatus(w, outwardOf(r.reason()).http, r) }
 
-func writeStatus(w http.ResponseWriter, code int, r *refusal) {
+func bodyOf(r *refusal) errorBody {
 	body := errorBody{
 		Reason: reasonName(r.reason()), Applied: appliedName(r.detail.GetApplied()), Message: r.message,
 		Field: r.detail.GetField(), Hint: r.detail.GetHint(), RetryAfter: r.detail.GetRetryAfter(),
+		Cycle: r.detail.GetCycle(), Position: r.detail.GetPosition(),
 	}
 	if h := r.detail.GetHolder(); h != nil {
 		body.Holder, _ = protojson.Marshal(h) // names and numbers: always valid
 	}
+	return body
+}
+
+func writeStatus(w http.ResponseWriter, code int, r *refusal) {
+	body := bodyOf(r)
 	if body.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int((body.RetryAfter+999)/1000)))
 	}

@@ -306,7 +306,7 @@ func TestMetricsAreServed(t *testing.T) {
 		`lychgate_release_duration_seconds_count{outcome="done"} 0`,
 		`lychgate_renewal_failures_total{reason="LEASE_ENDED"} 1`,
 		`lychgate_leases_ended_total{cause="expired"} 0`,
-		"lychgate_active_leases{group=\"0\"} 1\n", "lychgate_waiters{group=\"0\"} 0\n", "lychgate_leader 1\n", "lychgate_elections_total 1\n",
+		"lychgate_active_leases{group=\"0\"} 1\n", "lychgate_waiters{group=\"0\"} 0\n", "lychgate_leader{group=\"0\"} 1\n", "lychgate_elections_total 1\n",
 		"lychgate_commit_duration_seconds_count ", "lychgate_batch_commands_count ",
 	} {
 		if !strings.Contains(text, want) {

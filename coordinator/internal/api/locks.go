@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lychgate/lychgate/coordinator/internal/access"
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -30,7 +31,7 @@ func serve[R any](ctx context.Context, s *Server, op operation, run func(context
 
 func bounded[R any](ctx context.Context, s *Server, op operation, run func(context.Context) (R, *refusal)) (R, *refusal) {
 	var nothing R
-	leave, refused := s.enter(op == opRenew || op == opRelease || op == opCancel || op == opAdmin)
+	leave, refused := s.enter(keeps(op))
 	if refused != nil {
 		return nothing, refused
 	}
@@ -52,15 +53,19 @@ func bounded[R any](ctx context.Context, s *Server, op operation, run func(conte
 
 // Acquire implements lockpb.LocksServer.
 func (s *Server) Acquire(ctx context.Context, in *lockpb.AcquireRequest) (*lockpb.AcquireResponse, error) {
+	return s.acquire(ctx, in, nil)
+}
+
+func (s *Server) acquire(ctx context.Context, in *lockpb.AcquireRequest, tell teller) (*lockpb.AcquireResponse, error) {
 	return serve(ctx, s, opAcquire, func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
 		if forwarded(ctx) {
-			cmd, refused := parseAcquire(s.identity(ctx), in)
+			cmd, refused := s.acquisition(ctx, in)
 			if refused != nil {
 				return nil, refused
 			}
-			return s.of(cmd.Resource).routeAcquire(ctx, in, time.Time{})
+			return s.of(cmd.Resource).routeAcquire(ctx, in, time.Time{}, tell)
 		}
-		return s.acquireAnywhere(ctx, in)
+		return s.acquireTelling(ctx, in, tell)
 	})
 }
 
@@ -115,6 +120,9 @@ func (s *Server) Cancel(ctx context.Context, in *lockpb.CancelRequest) (*lockpb.
 func (s *Server) Break(ctx context.Context, in *lockpb.BreakRequest) (*lockpb.BreakResponse, error) {
 	return serve(ctx, s, opBreak, func(ctx context.Context) (*lockpb.BreakResponse, *refusal) {
 		cmd, refused := parseBreak(s.identity(ctx), in)
+		if refused == nil {
+			refused = s.allow(ctx, access.Admin, cmd.Resource)
+		}
 		if refused != nil {
 			return nil, refused
 		}

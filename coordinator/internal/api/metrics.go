@@ -6,6 +6,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lychgate/lychgate/coordinator/internal/feed"
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -22,7 +23,9 @@ const (
 	opBreak   operation = "break"
 	opGet     operation = "get"
 	opList    operation = "list"
-	opAdmin   operation = "admin" // not measured
+	opAdmin   operation = "admin" // an operator's; not measured
+	opHot     operation = "hot"
+	opWatch   operation = "watch" // has no latency
 )
 
 // The outcomes of a call, as they stand in metrics. Resource names never do.
@@ -39,7 +42,10 @@ const (
 // latencies are the bounds, in seconds, of how long a call takes: from a commit on a fast disk to a long wait.
 var latencies = []float64{.0005, .001, .002, .005, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 30, 60, 300}
 
-// Metrics are the figures of one node. It is a group.Observer. The node's registry is the caller's, so that several
+// durations are the bounds, in seconds, of how long leases are held and waits last: up to a day.
+var durations = []float64{.01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 900, 3600, 14400, 86400}
+
+// Metrics are the figures of one node. The node's registry is the caller's, so that several
 // nodes can live in one process.
 type Metrics struct {
 	registerer prometheus.Registerer
@@ -51,19 +57,22 @@ type Metrics struct {
 	batchBytes      prometheus.Histogram
 	entriesFailed   prometheus.Counter
 	refusedQueue    prometheus.Counter
-	leader          prometheus.Gauge
+	leader          *prometheus.GaugeVec
 	elections       prometheus.Counter
 	election        prometheus.Histogram
 	ended           *prometheus.CounterVec
 	grants          prometheus.Counter
 	auditDropped    prometheus.Counter
+	holds           *prometheus.HistogramVec
+	waits           *prometheus.HistogramVec
+	resyncs         prometheus.Counter
 }
 
 // NewMetrics registers the figures.
 func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{registerer: registerer, calls: map[operation]*prometheus.HistogramVec{}}
 	outcomes := []string{outcomeDone, outcomeRefused, outcomeUnknown}
-	for _, op := range []operation{opAcquire, opRenew, opRelease, opCancel, opBreak, opGet, opList} {
+	for _, op := range []operation{opAcquire, opRenew, opHeartbeat, opRelease, opCancel, opBreak, opGet, opList, opHot} {
 		m.calls[op] = histogramVec(string(op)+"_duration_seconds", "Time from a client's "+string(op)+" to its answer, waiting included.", latencies, "outcome")
 		for _, outcome := range outcomes {
 			if op != opAcquire || outcome != outcomeDone {
@@ -81,16 +90,22 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m.batchBytes = histogram("batch_bytes", "Size of one log entry.", prometheus.ExponentialBuckets(64, 4, 9))
 	m.entriesFailed = counter("entries_failed_total", "Log entries that this node proposed and got no result for.")
 	m.refusedQueue = counter("commands_refused_total", "Commands turned away before they were proposed: the queue is full, or another node leads.")
-	m.leader = prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "lychgate", Name: "leader", Help: "1 on the node that leads and serves, else 0."})
+	m.leader = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "lychgate", Name: "leader", Help: "1 on the node that leads and serves the group, else 0."}, []string{"group"})
 	m.elections = counter("elections_total", "Leaders that this node has seen begin.")
 	m.election = histogram("election_duration_seconds", "Time that this node knew of no leader.", latencies)
 	m.ended = counterVec("leases_ended_total", "Leases that this replica has seen end.", "cause")
 	m.grants = counter("leases_granted_total", "Leases that this replica has seen begin.")
 	m.auditDropped = counter("audit_dropped_total", "Log entries whose audit lines could not be written.")
+	m.holds = histogramVec("lease_held_seconds", "Lease time from a lease's grant to its end, of leases that this replica has seen end.", durations, "cause")
+	m.waits = histogramVec("wait_seconds", "Lease time that acquires stood in a queue, of waits that this replica has seen begin and end.", durations, "outcome")
+	m.resyncs = counter("watch_resyncs_total", "Times that a watcher was told that it had missed changes.")
 	registerer.MustRegister(m.renewalFailures, m.commit, m.batchCommands, m.batchBytes, m.entriesFailed, m.refusedQueue,
-		m.leader, m.elections, m.election, m.ended, m.grants, m.auditDropped)
-	for _, cause := range []lock.EndCause{lock.EndReleased, lock.EndExpired, lock.EndUnclaimed, lock.EndCancelled, lock.EndBroken} {
+		m.leader, m.elections, m.election, m.ended, m.grants, m.auditDropped, m.holds, m.waits, m.resyncs)
+	for _, cause := range []lock.EndCause{
+		lock.EndReleased, lock.EndExpired, lock.EndUnclaimed, lock.EndCancelled, lock.EndBroken, lock.EndRecovered,
+	} {
 		m.ended.WithLabelValues(cause.String())
+		m.holds.WithLabelValues(cause.String())
 	}
 	return m
 }
@@ -118,6 +133,21 @@ func (m *Metrics) watchOne(sh *shard) {
 	gauge("raft_term", "Current term.", func() float64 { return float64(g.Status().Term) })
 }
 
+// follow adds the figures of the watches.
+func (m *Metrics) follow(f *feed.Feed) {
+	m.registerer.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Namespace: "lychgate", Name: "watchers", Help: "Watches that this node serves.",
+	}, func() float64 { return float64(f.Watchers()) }))
+}
+
+func (m *Metrics) held(cause string, d time.Duration) {
+	m.holds.WithLabelValues(cause).Observe(d.Seconds())
+}
+
+func (m *Metrics) waited(outcome string, d time.Duration) {
+	m.waits.WithLabelValues(outcome).Observe(d.Seconds())
+}
+
 // called counts a call that a client made to this node.
 func (m *Metrics) called(op operation, refused *refusal, took time.Duration) {
 	m.calls[op].WithLabelValues(outcome(op, refused)).Observe(took.Seconds())
@@ -138,8 +168,10 @@ func outcome(op operation, refused *refusal) string {
 	switch refused.reason() {
 	case lockpb.Reason_WAIT_TIMEOUT:
 		return outcomeTimeout
-	case lockpb.Reason_REASON_HELD, lockpb.Reason_ALREADY_HELD:
+	case lockpb.Reason_REASON_HELD, lockpb.Reason_ALREADY_HELD, lockpb.Reason_LOCK_DELAYED:
 		return outcomeConflict
+	case lockpb.Reason_DEADLOCK:
+		return outcomeDeadlock
 	default:
 		return outcomeRefused
 	}
@@ -178,8 +210,21 @@ func (m *Metrics) EntryFailed(group.Kind) { m.entriesFailed.Inc() }
 // CommandRefused implements group.Observer.
 func (m *Metrics) CommandRefused(group.Kind) { m.refusedQueue.Inc() }
 
+// Group is the observer of one group.
+func (m *Metrics) Group(number uint16) group.Observer {
+	leader := m.leader.WithLabelValues(strconv.Itoa(int(number)))
+	leader.Set(0)
+	return groupMetrics{m, leader}
+}
+
+// groupMetrics are the figures of a node as one of its groups feeds them.
+type groupMetrics struct {
+	*Metrics
+	leader prometheus.Gauge
+}
+
 // LeaderChanged implements group.Observer.
-func (m *Metrics) LeaderChanged(leader string, self bool, without time.Duration) {
+func (m groupMetrics) LeaderChanged(leader string, self bool, without time.Duration) {
 	m.leader.Set(0)
 	if self {
 		m.leader.Set(1)

@@ -135,15 +135,13 @@ type page struct {
 	prefix string
 	after  lease.Resource
 	limit  int
+	show   func(lease.Resource) bool // what the caller may see
 }
 
 func parseList(in *lockpb.ListRequest) (page, *refusal) {
-	p := page{prefix: in.GetPrefix(), limit: int(in.GetLimit())}
-	// A prefix is the beginning of a name: with one more segment it has to be a name.
-	if p.prefix != "" {
-		if _, err := lease.ParseResource(strings.TrimSuffix(p.prefix, "/")); err != nil {
-			return page{}, invalid("prefix", "prefix"+strings.TrimPrefix(err.Error(), "resource"))
-		}
+	p := page{prefix: in.GetPrefix(), limit: int(in.GetLimit()), show: func(lease.Resource) bool { return true }}
+	if refused := checkPrefix(p.prefix); refused != nil {
+		return page{}, refused
 	}
 	if in.GetAfter() != "" {
 		after, err := lease.ParseResource(in.GetAfter())

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/internal/access"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -25,6 +26,9 @@ func (s *Server) Get(ctx context.Context, in *lockpb.GetRequest) (*lockpb.GetRes
 		resource, err := lease.ParseResource(in.GetResource())
 		if err != nil {
 			return nil, badName(err)
+		}
+		if refused := s.allow(ctx, access.Read, resource); refused != nil {
+			return nil, refused
 		}
 		sh := s.of(resource)
 		if in.GetStale() && !forwarded(ctx) {
@@ -61,6 +65,9 @@ func getOf(m *lock.Machine, resource lease.Resource) *lockpb.GetResponse {
 func (s *Server) List(ctx context.Context, in *lockpb.ListRequest) (*lockpb.ListResponse, error) {
 	return serve(ctx, s, opList, func(ctx context.Context) (*lockpb.ListResponse, *refusal) {
 		p, refused := parseList(in)
+		if refused == nil {
+			p.show, refused = s.shown(ctx, p.prefix)
+		}
 		if refused != nil {
 			return nil, refused
 		}
@@ -100,7 +107,7 @@ func merged(pages []*lockpb.ListResponse, limit int) *lockpb.ListResponse {
 	if len(pages) == 1 {
 		return pages[0]
 	}
-	out := &lockpb.ListResponse{}
+	out := &lockpb.ListResponse{Revision: mergedRevision(pages)}
 	more := false
 	end := "" // behind it at least one group has not told what it has
 	for _, page := range pages {
@@ -146,9 +153,9 @@ func (sh *shard) list(ctx context.Context, in *lockpb.ListRequest, p page) (*loc
 // listOf makes a page. It asks for one more than the page holds, to know whether there is a next one.
 func listOf(m *lock.Machine, p page) *lockpb.ListResponse {
 	info := m.Info()
-	answer := &lockpb.ListResponse{AsOf: int64(info.Now), Index: info.Index}
+	answer := &lockpb.ListResponse{AsOf: int64(info.Now), Index: info.Index, Revision: revisionOf(info)}
 	size := 0
-	for i, view := range m.List(p.prefix, p.after, p.limit+1) {
+	for i, view := range m.ListWhere(p.prefix, p.after, p.limit+1, p.show) {
 		entry := lockOf(view, info.Now, listWaiters)
 		size += proto.Size(entry)
 		if i == p.limit || (size > pageBytes && i > 0) {

@@ -64,6 +64,7 @@ func (s *Server) Run(ctx context.Context) {
 	for _, sh := range s.shards {
 		following.Go(func() { sh.follow(ctx, changed) })
 	}
+	following.Go(func() { s.runJournal(ctx) })
 	ticker := time.NewTicker(firstReadyEvery)
 	defer ticker.Stop()
 	var seen bool
@@ -98,6 +99,7 @@ func (sh *shard) follow(ctx context.Context, told chan<- struct{}) {
 			sh.peers.awake(leader)
 		}
 		known = leader
+		sh.news.tell()
 		select {
 		case told <- struct{}{}:
 		default:

@@ -77,7 +77,7 @@ func kindOf(cause lock.EndCause) Kind {
 		return Released
 	case lock.EndExpired, lock.EndUnclaimed:
 		return Expired
-	case lock.EndBroken:
+	case lock.EndBroken, lock.EndRecovered:
 	}
 	return Broken
 }

@@ -8,11 +8,13 @@ package feed
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // Config is what a Feed is made from. Zero fields take their default.
@@ -59,9 +61,19 @@ func set(field *int, value int) {
 // Applied takes an entry that the group's replica applied. It does not block. Entries that a restart applies again are
 // taken like others: who resumes from a place before them has not seen them.
 func (f *Feed) Applied(group uint16, index uint64, now lock.LeaseTime, events []lock.Event) {
+	if slices.ContainsFunc(events, beginsAnew) {
+		f.Restored(group, index)
+		return
+	}
 	if f.rings[group].append(index, now, events) {
 		f.tell()
 	}
+}
+
+// beginsAnew reports whether an event says that the cluster lives another life: what was before it is no past of it.
+func beginsAnew(event lock.Event) bool {
+	_, ok := event.(lock.Recovered)
+	return ok
 }
 
 // Restored says that the group's state was replaced by one at this index: what led to it is not known here.
@@ -126,19 +138,20 @@ func (f *Feed) End() []Position {
 type Watcher struct {
 	feed   *Feed
 	prefix string
+	show   func(lease.Resource) bool
 	at     []Position
 	turn   int // the group that is looked at first
 	closed bool
 }
 
-// Watch begins to read the changes of the resources with a prefix after the given places, one for each group. A place
+// Watch begins to read the changes of the resources with a prefix that show lets pass, all if it is nil, after the given places, one for each group. A place
 // may be ahead of what this node has seen; then nothing is reported until it is passed.
-func (f *Feed) Watch(prefix string, from []Position) (*Watcher, error) {
+func (f *Feed) Watch(prefix string, show func(lease.Resource) bool, from []Position) (*Watcher, error) {
 	if f.watchers.Add(1) > f.limit {
 		f.watchers.Add(-1)
 		return nil, ErrTooMany
 	}
-	return &Watcher{feed: f, prefix: prefix, at: append([]Position(nil), from...)}, nil
+	return &Watcher{feed: f, prefix: prefix, show: show, at: append([]Position(nil), from...)}, nil
 }
 
 // Close ends the reading. It may be called more than once.
@@ -159,6 +172,16 @@ func (w *Watcher) Changed() <-chan struct{} {
 // At is how far the watcher has read each group.
 func (w *Watcher) At() []Position { return append([]Position(nil), w.at...) }
 
+// Reached reports whether the watcher has read as far as a place in each group.
+func (w *Watcher) Reached(goal []Position) bool {
+	for g := range w.at {
+		if w.at[g].before(goal[g]) {
+			return false
+		}
+	}
+	return true
+}
+
 // Batch is what a watcher reads at once.
 type Batch struct {
 	Changes []Change // those of one group in the order of its log
@@ -172,7 +195,7 @@ func (w *Watcher) Read(most, mostBytes int) Batch {
 	w.turn++ // so that a busy group cannot keep the others' changes back
 	for i := range w.at {
 		g := (w.turn + i) % len(w.at)
-		p := w.feed.rings[g].read(w.at[g], w.prefix, most-len(b.Changes), mostBytes)
+		p := w.feed.rings[g].read(w.at[g], w.prefix, w.show, most-len(b.Changes), mostBytes)
 		if p.missed {
 			w.catchUp()
 			return Batch{Missed: true, More: true}

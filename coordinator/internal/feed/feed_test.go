@@ -42,7 +42,7 @@ func allSaid(changes []Change) string {
 
 func watch(t testing.TB, f *Feed, prefix string, from ...Position) *Watcher {
 	t.Helper()
-	w, err := f.Watch(prefix, from)
+	w, err := f.Watch(prefix, nil, from)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,6 +75,18 @@ released r/5 2 (c) at 0:3`
 	}
 	if at := w.At()[0]; at != After(3) {
 		t.Errorf("read up to %v", at)
+	}
+}
+
+func TestWhatIsNotShown(t *testing.T) {
+	f := New(Config{})
+	w, err := f.Watch("r/", func(name lease.Resource) bool { return name != "r/2" }, []Position{{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Applied(0, 1, 1, []lock.Event{granted("r/1", 1), granted("r/2", 2), granted("r/3", 3)})
+	if got := allSaid(w.Read(10, 1<<20).Changes); got != "granted r/1 1 (c) at 0:1\ngranted r/3 3 (c) at 0:1" {
+		t.Errorf("got\n%s", got)
 	}
 }
 
@@ -154,6 +166,22 @@ func TestAStateThatWasReplaced(t *testing.T) {
 	}
 }
 
+// Another life of the cluster is no continuation of the one before.
+func TestAnotherLifeOfTheCluster(t *testing.T) {
+	f := New(Config{})
+	w := watch(t, f, "", Position{})
+	f.Applied(0, 1, 1, []lock.Event{granted("r", 1)})
+	f.Applied(0, 2, 1, []lock.Event{ended("r", 1, lock.EndRecovered), lock.Recovered{Incarnation: 1}})
+	f.Applied(0, 3, 1, []lock.Event{granted("r", 2)})
+	if b := w.Read(10, 1<<20); !b.Missed {
+		t.Errorf("read on as if nothing had been: %v", b)
+	}
+	w.Reset()
+	if at := w.At()[0]; at != After(3) {
+		t.Errorf("goes on from %v", at)
+	}
+}
+
 func TestAPlaceAheadIsWaitedFor(t *testing.T) {
 	f := New(Config{})
 	w := watch(t, f, "", After(5))
@@ -168,7 +196,7 @@ func TestAPlaceAheadIsWaitedFor(t *testing.T) {
 func TestWatchersAreBounded(t *testing.T) {
 	f := New(Config{Watchers: 1})
 	first := watch(t, f, "", Position{})
-	if _, err := f.Watch("", []Position{{}}); err != ErrTooMany { //nolint:errorlint // as it is returned
+	if _, err := f.Watch("", nil, []Position{{}}); err != ErrTooMany { //nolint:errorlint // as it is returned
 		t.Errorf("got %v", err)
 	}
 	first.Close()
@@ -260,7 +288,7 @@ func TestRandomReaders(t *testing.T) {
 			},
 			"watch": func(rt *rapid.T) {
 				prefix := rapid.SampledFrom([]string{"", "a/", "b/1", "c"}).Draw(rt, "prefix")
-				w, err := f.Watch(prefix, f.End())
+				w, err := f.Watch(prefix, nil, f.End())
 				if err != nil {
 					rt.Fatal(err)
 				}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // ring keeps the last changes of one group, bounded by count and by bytes. What it had to drop is known by its floor:
@@ -94,8 +95,8 @@ type page struct {
 // lookAt bounds the changes that one read looks at, and so for how long it may hold up the log.
 const lookAt = 4096
 
-// read collects the changes after a position whose resource has the prefix, until it has so many or so many bytes.
-func (r *ring) read(from Position, prefix string, most, mostBytes int) page {
+// read collects the changes after a position whose resource has the prefix and may be shown, until it has so many or so many bytes.
+func (r *ring) read(from Position, prefix string, show func(lease.Resource) bool, most, mostBytes int) page {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	end := later(from, whole(r.applied))
@@ -110,7 +111,7 @@ func (r *ring) read(from Position, prefix string, most, mostBytes int) page {
 			return p
 		}
 		c := r.at(i)
-		if strings.HasPrefix(string(c.Holder.Resource), prefix) {
+		if strings.HasPrefix(string(c.Holder.Resource), prefix) && (show == nil || show(c.Holder.Resource)) {
 			p.changes = append(p.changes, *c)
 			p.bytes += c.size()
 		}

@@ -131,12 +131,12 @@ func (s *Sketch) Waited(name lease.Resource, d time.Duration) {
 	}
 }
 
-// Top lists the hottest resources, hottest first, of which at least half of the count is certain: where everything is
+// Top lists the hottest resources that show lets pass, hottest first, of which at least half of the count is certain: where everything is
 // asked for alike, nothing is hot.
-func (s *Sketch) Top(most int) []Resource {
+func (s *Sketch) Top(most int, show func(lease.Resource) bool) []Resource {
 	var top []Resource
 	for _, r := range s.heap {
-		if r.Acquires > 0 && r.Excess <= r.Acquires/2 {
+		if r.Acquires > 0 && r.Excess <= r.Acquires/2 && show(r.Name) {
 			top = append(top, *r)
 		}
 	}

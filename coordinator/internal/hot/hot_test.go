@@ -11,6 +11,8 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
+func all(lease.Resource) bool { return true }
+
 func names(top []Resource) (out []lease.Resource) {
 	for _, r := range top {
 		out = append(out, r.Name)
@@ -59,8 +61,11 @@ func TestTheHotOnesAmongMany(t *testing.T) {
 			s.Asked("hot")
 		}
 	}
-	if got := fmt.Sprint(names(s.Top(10))); got != "[hot warm]" {
+	if got := fmt.Sprint(names(s.Top(10, all))); got != "[hot warm]" {
 		t.Errorf("the hottest are %s", got)
+	}
+	if got := fmt.Sprint(names(s.Top(1, func(r lease.Resource) bool { return r != "hot" }))); got != "[warm]" {
+		t.Errorf("the hottest of those to be seen are %s", got)
 	}
 }
 
@@ -75,7 +80,7 @@ func TestWhatIsLongPastFades(t *testing.T) {
 	s.Held("yesterday", 3*time.Second)
 	s.Waited("yesterday", time.Second)
 	s.At(now.Add(HalfLife))
-	if r := s.Top(1)[0]; r.Acquires != 500 || r.Refusals != 500 || r.MeanHeld() != 3*time.Second || r.MeanWaited() != time.Second {
+	if r := s.Top(1, all)[0]; r.Acquires != 500 || r.Refusals != 500 || r.MeanHeld() != 3*time.Second || r.MeanWaited() != time.Second {
 		t.Errorf("after one half-life: %+v", r)
 	}
 	for range 10 {
@@ -85,11 +90,11 @@ func TestWhatIsLongPastFades(t *testing.T) {
 	for range 10 {
 		s.Asked("today")
 	}
-	if got := fmt.Sprint(names(s.Top(10))); got != "[today]" {
+	if got := fmt.Sprint(names(s.Top(10, all))); got != "[today]" {
 		t.Errorf("the hottest are %s", got)
 	}
 	s.At(now.Add(1000 * HalfLife))
-	if top := s.Top(10); len(top) != 0 {
+	if top := s.Top(10, all); len(top) != 0 {
 		t.Errorf("much later: %v", top)
 	}
 }
@@ -103,7 +108,7 @@ func TestMeans(t *testing.T) {
 		s.Held("r", d)
 		s.Waited("r", 2*d)
 	}
-	if r := s.Top(1)[0]; r.MeanHeld() != 2*time.Second || r.MeanWaited() != 4*time.Second {
+	if r := s.Top(1, all)[0]; r.MeanHeld() != 2*time.Second || r.MeanWaited() != 4*time.Second {
 		t.Errorf("held %v, waited %v", r.MeanHeld(), r.MeanWaited())
 	}
 	s.Asked("other")
