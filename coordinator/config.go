@@ -1,7 +1,9 @@
 package coordinator
 
 import (
+	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
@@ -13,6 +15,7 @@ type Config struct {
 	Node    string   `koanf:"node"`    // own id, one of Members
 	Dir     string   `koanf:"dir"`     // log, snapshots, the private ticket key, the audit log
 	Members []Member `koanf:"members"` // the same list on every node
+	Groups  int      `koanf:"groups"`  // Raft groups among which the resources are divided; fixed at creation, the same on every node
 
 	Listen Listen `koanf:"listen"`
 	Timing Timing `koanf:"timing"`
@@ -78,7 +81,7 @@ type Limits struct {
 
 // Audit is the log of decisions: one JSON line each, in log order.
 type Audit struct {
-	File     string `koanf:"file"`      // empty: audit.jsonl in dir; "off": none
+	File     string `koanf:"file"`      // empty: audit.jsonl in dir; "off": none; groups but the first have FILE.group-N
 	MaxBytes int64  `koanf:"max_bytes"` // of one file; then it is renamed to FILE.INDEX and a new one begins
 	Keep     int    `koanf:"keep"`      // renamed files that are kept
 	Renewals bool   `koanf:"renewals"`  // also write renewals that worked; refused ones are always written
@@ -97,6 +100,7 @@ type Log struct {
 func DefaultConfig() Config {
 	timing := group.DefaultTiming()
 	return Config{
+		Groups: 1,
 		Timing: Timing{
 			Heartbeat:   timing.Heartbeat,
 			Election:    timing.Election,
@@ -123,7 +127,18 @@ func DefaultConfig() Config {
 	}
 }
 
-// auditFile is the path of the audit log, empty for none.
+// groupAuditFile is the path of one group's audit log, empty for none: "audit.jsonl" of the first group, and
+// "audit.group-1.jsonl" of the next.
+func (c Config) groupAuditFile(number uint16) string {
+	path := c.auditFile()
+	if number == 0 || path == "" {
+		return path
+	}
+	extension := filepath.Ext(path)
+	return fmt.Sprintf("%s.group-%d%s", strings.TrimSuffix(path, extension), number, extension)
+}
+
+// auditFile is the path of the first group's audit log, empty for none.
 func (c Config) auditFile() string {
 	switch c.Audit.File {
 	case AuditOff:

@@ -31,7 +31,7 @@ func TestValidateNamesTheField(t *testing.T) {
 	}{
 		"nothing": {func(c *Config) {
 			*c = Config{Log: c.Log, Limits: c.Limits, Audit: c.Audit, Timing: c.Timing, Lease: c.Lease}
-		}, []string{"dir", "members", "node"}},
+		}, []string{"dir", "groups", "members", "node"}},
 		"node is no member":         {func(c *Config) { c.Node = "n9" }, []string{"node"}},
 		"member twice":              {func(c *Config) { c.Members[1].ID = "n1" }, []string{"members[1].id"}},
 		"member with a bad name":    {func(c *Config) { c.Members[1].ID = "n 2" }, []string{"members[1].id"}},
@@ -52,6 +52,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		"grace below an election":   {func(c *Config) { c.Lease.Grace = time.Second }, []string{"lease.grace"}},
 		"claim below an election":   {func(c *Config) { c.Lease.ClaimWindow = time.Second }, []string{"lease.claim_window"}},
 		"no waiters":                {func(c *Config) { c.Lease.MaxWaiters = 0 }, []string{"lease.max_waiters"}},
+		"too many groups":           {func(c *Config) { c.Groups = 65 }, []string{"groups"}},
+		"negative groups":           {func(c *Config) { c.Groups = -1 }, []string{"groups"}},
 		"negative calls":            {func(c *Config) { c.Limits.Calls = -1 }, []string{"limits.calls"}},
 		"no audit files":            {func(c *Config) { c.Audit.Keep = 0 }, []string{"audit.keep"}},
 		"loud log":                  {func(c *Config) { c.Log.Level = "loud" }, []string{"log.level"}},

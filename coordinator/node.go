@@ -2,20 +2,17 @@ package coordinator
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"os"
-	"strings"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/lychgate/lychgate/coordinator/internal/api"
-	"github.com/lychgate/lychgate/coordinator/internal/audit"
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/ticket"
@@ -110,57 +107,37 @@ func (n *Node) open() ([]part, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics := api.NewMetrics(n.deps.Registry)
-	record, err := n.newAudit(metrics)
+	if err := group.CheckCount(n.config.Dir, n.config.Groups); err != nil {
+		return nil, err
+	}
+	apiConfig := n.apiConfig(signer, api.NewMetrics(n.deps.Registry))
+	hosted, err := n.newGroups(signer, apiConfig)
 	if err != nil {
 		return nil, err
 	}
-	keys := &ticketKeys{node: n.config.Node, dir: n.config.Dir}
-	apiConfig := n.apiConfig(signer, metrics)
-	apiConfig.Keys = keys
-	groupConfig := n.groupConfig(signer, metrics, record)
-	groupConfig.Peers = api.NewMeeting(apiConfig.Members, 0, 1)
-	g, err := group.New(groupConfig)
+	apiConfig.Keys = &ticketKeys{node: n.config.Node, dir: n.config.Dir, groups: hosted.groups}
+	server, err := api.New(apiConfig, hosted.served()...)
 	if err != nil {
 		return nil, err
 	}
-	keys.groups = append(keys.groups, g)
-	server, err := api.New(apiConfig, g)
-	if err != nil {
+	if err := hosted.port.Listen(); err != nil {
 		return nil, err
 	}
 	ports, err := n.openPorts(server)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, hosted.port.Close())
 	}
-	var parts []part
-	if record != nil {
-		parts = append(parts, part{"audit", record.Run})
-	}
+	parts := hosted.parts()
 	parts = append(parts,
-		part{"group", g.Run},
 		part{"api", func(ctx context.Context) error { server.Run(ctx); return nil }},
 		part{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }})
 	parts = append(parts, ports...)
 	return append(parts, part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
-		n.handOver(g)
+		hosted.handOver(n.config.Timing.Failover())
 		server.Stop()
 		return nil
 	}}), nil
-}
-
-// handOver makes another node the leader before this one stops to serve: the other nodes send every call to the leader,
-// and the last connections here may take their time to end. The calls that wait here go on to the new leader.
-func (n *Node) handOver(g *group.Group) {
-	if _, leads := g.Leader(); !leads || len(n.config.Members) == 1 {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), n.config.Timing.Failover())
-	defer cancel()
-	if err := g.Transfer(ctx); err != nil {
-		n.deps.Logger.Info("leadership not handed over", "error", err)
-	}
 }
 
 func (n *Node) awaitReady(ctx context.Context, server *api.Server) error {
@@ -174,44 +151,6 @@ func (n *Node) awaitReady(ctx context.Context, server *api.Server) error {
 	return nil
 }
 
-func (n *Node) newAudit(metrics *api.Metrics) (*audit.Log, error) {
-	path := n.config.auditFile()
-	if path == "" {
-		return nil, nil //nolint:nilnil // there is none
-	}
-	return audit.New(audit.Config{
-		Path: path, MaxBytes: n.config.Audit.MaxBytes, Keep: n.config.Audit.Keep,
-		Node: n.config.Node, Renewals: n.config.Audit.Renewals,
-		Dropped: metrics.AuditDropped, Logger: n.deps.Logger,
-	})
-}
-
-func (n *Node) groupConfig(signer *ticket.Signer, metrics *api.Metrics, record *audit.Log) group.Config {
-	config := group.Config{
-		Node:     n.config.Node,
-		Dir:      n.config.Dir,
-		Listen:   n.config.Listen.Peer,
-		Cluster:  "lg-" + strings.ToLower(rand.Text()[:16]),
-		Lock:     n.config.lock(),
-		Key:      publicKey(n.config.Node, signer),
-		Timing:   n.config.Timing.group(),
-		OnApply:  metrics.Applied,
-		Observer: metrics,
-		Logger:   n.deps.Logger,
-	}
-	for _, m := range n.config.Members {
-		config.Members = append(config.Members, group.Member{ID: m.ID, Peer: m.Peer})
-	}
-	if record != nil {
-		config.OnRestore = record.Restored
-		config.OnApply = func(a group.Applied) {
-			metrics.Applied(a)
-			record.Applied(a)
-		}
-	}
-	return config
-}
-
 func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config {
 	config := api.Config{
 		Node:     n.config.Node,
@@ -220,6 +159,7 @@ func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config
 		MaxCalls: n.config.Limits.Calls,
 		Signer:   signer,
 		Metrics:  metrics,
+		Journal:  api.NewJournal(n.config.Groups, metrics),
 		Logger:   n.deps.Logger,
 	}
 	for _, m := range n.config.Members {

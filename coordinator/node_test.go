@@ -164,7 +164,7 @@ func (r *running) leader() int {
 			if n == nil {
 				continue
 			}
-			if _, text := r.get(i, "/metrics"); strings.Contains(text, "lychgate_leader 1\n") {
+			if _, text := r.get(i, "/metrics"); strings.Contains(text, `lychgate_leader{group="0"} 1`) {
 				return i
 			}
 		}

@@ -136,7 +136,7 @@ func TestMeetingTheWrongNode(t *testing.T) {
 	r := newRunning(t, 3)
 	r.start(1)
 	r.until(1, "it waits", func(s *lockpb.StatusResponse) bool { return s.GetBlank() })
-	meeting := api.NewMeeting([]api.Member{{ID: "n2", GRPC: r.nodes[1].node.GRPCAddr()}, {ID: "n3", GRPC: r.nodes[1].node.GRPCAddr()}}, 0, 1)
+	meeting := api.NewMeeting([]api.Member{{ID: "n2", GRPC: r.nodes[1].node.GRPCAddr()}, {ID: "n3", GRPC: r.nodes[1].node.GRPCAddr()}}, api.Security{}, 0, 1, func(error) {})
 	question := group.Question{From: "n1", Blank: true}
 	if answer, err := meeting.Ask(r.context(), "n2", question); err != nil || !answer.Blank {
 		t.Errorf("n2 answers %+v, %v", answer, err)

@@ -34,6 +34,9 @@ func (c Config) Validate() error {
 	if c.Dir == "" {
 		f.add("dir", "is missing")
 	}
+	if c.Groups < 1 || c.Groups > lease.MaxGroups {
+		f.add("groups", "%d is not between 1 and %d", c.Groups, lease.MaxGroups)
+	}
 	c.validateTiming(&f)
 	c.validateLease(&f)
 	c.validateRest(&f)

@@ -2,6 +2,7 @@ package lease
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 )
@@ -75,5 +76,32 @@ func TestTokenBounds(t *testing.T) {
 	}
 	if float64(MaxToken) != float64(uint64(MaxToken)) || uint64(float64(MaxToken)) != uint64(MaxToken) {
 		t.Error("the largest token is not exact in a double")
+	}
+}
+
+// Which group a resource is in is fixed for the life of a cluster: these must not change with a release.
+func TestGroupOf(t *testing.T) {
+	for _, test := range []struct {
+		resource Resource
+		groups   uint16
+		want     uint16
+	}{
+		{"ledger/eu", 0, 0},
+		{"ledger/eu", 1, 0},
+		{"a", 64, 0xaf63dc4c8601ec8c % 64}, // the published FNV-1a of "a"
+		{"foobar", 1000, 0x85944171f73967e8 % 1000},
+	} {
+		if got := GroupOf(test.resource, test.groups); got != test.want {
+			t.Errorf("GroupOf(%q, %d) = %d, want %d", test.resource, test.groups, got, test.want)
+		}
+	}
+	counts := make(map[uint16]int)
+	for i := range 9000 {
+		counts[GroupOf(Resource(fmt.Sprintf("ledger/%d", i)), 3)]++
+	}
+	for group, n := range counts {
+		if n < 2700 || n > 3300 || group > 2 {
+			t.Errorf("group %d has %d of 9000", group, n)
+		}
 	}
 }

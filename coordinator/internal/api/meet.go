@@ -3,9 +3,9 @@ package api
 import (
 	"context"
 	"fmt"
+	"math"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -16,9 +16,12 @@ func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.Meet
 	if in.GetNode() == s.config.Node || !s.member(in.GetNode()) {
 		return nil, invalid("node", "it is not another member of this cluster")
 	}
-	sh, refused := s.met(in)
-	if refused != nil {
-		return nil, refused
+	if groups := max(1, in.GetGroups()); int(groups) != len(s.shards) {
+		return s.metAnother()
+	}
+	sh, ok := s.shard(uint16(min(in.GetGroup(), math.MaxUint16)))
+	if !ok {
+		return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
 	}
 	answer, err := sh.group.Answer(ctx, group.Question{From: in.GetNode(), Blank: in.GetBlank()})
 	if err != nil {
@@ -27,16 +30,14 @@ func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.Meet
 	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: answer.Blank, Term: answer.Proof.Term, Index: answer.Proof.Index}, nil
 }
 
-// met is the group that a member asks about. One that is configured with another number of groups takes part in none.
-func (s *Server) met(in *lockpb.MeetRequest) (*shard, *refusal) {
-	if groups := max(1, in.GetGroups()); int(groups) != len(s.shards) {
-		return nil, invalid("groups", fmt.Sprintf("node %s is configured with groups: %d, and node %s with %d",
-			in.GetNode(), groups, s.config.Node, len(s.shards)))
+// metAnother answers a node that is configured with another number of groups, and learns nothing from it. If this node
+// takes part in a cluster, the other one cannot.
+func (s *Server) metAnother() (*lockpb.MeetResponse, error) {
+	status := s.shards[0].group.Status()
+	if !status.Blank && status.State == "" {
+		return nil, refuse(lockpb.Reason_NO_LEADER, "the stores are not open yet")
 	}
-	if in.GetGroup() >= uint32(len(s.shards)) {
-		return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
-	}
-	return s.shards[in.GetGroup()], nil
+	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: status.Blank}, nil
 }
 
 func (s *Server) member(id string) bool {
@@ -51,12 +52,15 @@ func (s *Server) member(id string) bool {
 // Meeting asks other nodes with Meet about one group. It implements group.Peers and keeps no connection.
 type Meeting struct {
 	addresses     map[string]string
+	secure        dialSecurity
 	group, groups uint16
+	misfit        func(error)
 }
 
-// NewMeeting is for the members' gRPC addresses, and one of so many groups.
-func NewMeeting(members []Member, group, groups uint16) *Meeting {
-	m := &Meeting{addresses: make(map[string]string), group: group, groups: groups}
+// NewMeeting is for the members' gRPC addresses, and one of so many groups. misfit is told when the cluster has another
+// number of groups, so that this node can never take part; it must not block, and may be told again.
+func NewMeeting(members []Member, secure Security, group, groups uint16, misfit func(error)) *Meeting {
+	m := &Meeting{addresses: make(map[string]string), secure: secure.dial(), group: group, groups: groups, misfit: misfit}
 	for _, member := range members {
 		m.addresses[member.ID] = member.GRPC
 	}
@@ -66,7 +70,7 @@ func NewMeeting(members []Member, group, groups uint16) *Meeting {
 // Ask implements group.Peers. It dials anew each time: a node is asked a few times while it starts, and a connection that
 // waits before its next attempt would hold a start up.
 func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (group.Answer, error) {
-	conn, err := grpc.NewClient(m.addresses[member], grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(m.addresses[member], grpc.WithTransportCredentials(m.secure(member)))
 	if err != nil {
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)
 	}
@@ -79,6 +83,13 @@ func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (gro
 	}
 	if answer.GetNode() != member {
 		return group.Answer{}, fmt.Errorf("the gRPC address of node %q is that of node %q", member, answer.GetNode())
+	}
+	if theirs := max(1, answer.GetGroups()); theirs != uint32(m.groups) {
+		err := fmt.Errorf("node %q is configured with groups: %d, and this node with groups: %d", member, theirs, m.groups)
+		if !answer.GetBlank() {
+			m.misfit(fmt.Errorf("%w: the cluster was created with its number, which cannot be changed", err))
+		}
+		return group.Answer{}, err
 	}
 	return group.Answer{Blank: answer.GetBlank(), Proof: group.Proof{Term: answer.GetTerm(), Index: answer.GetIndex()}}, nil
 }
