@@ -56,6 +56,7 @@ func (a *abandoned) none(ctx context.Context, resource string) error {
 type leftovers struct {
 	mu    sync.Mutex
 	until map[string]time.Duration // on the client's clock; an estimate
+	full  int                      // entries at which those that are over are dropped
 }
 
 // add notes a leftover with this TTL. Outages make it last longer than that, since they stop the coordinator's clock.
@@ -65,10 +66,13 @@ func (l *leftovers) add(resource string, now, ttl time.Duration) {
 	if l.until == nil {
 		l.until = make(map[string]time.Duration)
 	}
-	for r, until := range l.until {
-		if until <= now {
-			delete(l.until, r)
+	if len(l.until) >= l.full {
+		for r, until := range l.until {
+			if until <= now {
+				delete(l.until, r)
+			}
 		}
+		l.full = 2*len(l.until) + 64
 	}
 	l.until[resource] = max(l.until[resource], now+2*ttl)
 }
@@ -97,7 +101,7 @@ func (c *Client) cancel(q *question) {
 	defer c.numbers.end(q.number)
 	ctx, cancel := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
 	defer cancel()
-	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf()}
+	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf(), Resource: q.msg.GetResource()}
 	err := repeat(ctx, func(ctx context.Context) error {
 		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
 		defer cancel()

@@ -24,6 +24,9 @@ type options struct {
 	endless  bool // wait as long as the context lasts
 	owner    string
 	request  string
+	mode     lockpb.Mode
+	noTicket bool
+	progress func(Progress)
 	before   []func(context.Context, *Lease) error
 }
 
@@ -36,6 +39,10 @@ func Wait(d time.Duration) Option { return func(o *options) { o.wait, o.endless 
 
 // Owner names the thread of this client for which the lease is taken.
 func Owner(name string) Option { return func(o *options) { o.owner = name } }
+
+// Shared takes the lock together with others who take it so; it waits behind an exclusive one that came before. Stores
+// take the ticket of a shared lease for reading only.
+func Shared() Option { return func(o *options) { o.mode = lockpb.Mode_SHARED } }
 
 // RequestID names the request instead of a random id, so that an acquire repeated by another process with
 // the same ClientID finds the first one's effect. For that, an acquire that fails is not cancelled then: what
@@ -62,13 +69,13 @@ const maxRound = 5 * time.Minute
 //
 // The caller must Release the lease, or Close the client and let it run out.
 func (c *Client) Acquire(ctx context.Context, resource string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL, endless: true}, opts)
+	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL, endless: true, mode: lockpb.Mode_EXCLUSIVE}, opts)
 }
 
 // TryAcquire takes the lock if it is free; if not, the error is ErrHeld and tells who has it. It is repeated
 // while no coordinator can serve it, until ctx ends or Config.Patience has passed.
 func (c *Client) TryAcquire(ctx context.Context, resource string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL}, opts)
+	return c.acquire(ctx, resource, options{ttl: c.cfg.TTL, mode: lockpb.Mode_EXCLUSIVE}, opts)
 }
 
 func (c *Client) acquire(ctx context.Context, resource string, o options, opts []Option) (*Lease, error) {
@@ -212,7 +219,7 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 		defer cancel()
 		sent = c.clock.Now()
 		var err error
-		resp, err = c.locks.Acquire(attempt, q.msg)
+		resp, err = c.acquireOnce(attempt, q.msg, o)
 		if e, ok := errors.AsType[*Error](err); !ok || e.Applied != lockpb.Applied_NO {
 			q.maybe = true
 		}
@@ -221,11 +228,11 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 	if err != nil {
 		return nil, err
 	}
-	c.asOf.learn(resp.GetAsOf(), c.clock.Now())
 	l, err := newLease(ctx, c, resp, sent)
 	if err != nil {
 		return nil, fmt.Errorf("acquire %s: %w", resource, err)
 	}
+	c.asOf.learn(l.id.Group(), resp.GetAsOf(), c.clock.Now())
 	// A grant out of the queue or to an earlier attempt has less left than a TTL, because the coordinator takes
 	// back what nobody confirms or because it began before; or the answer was waited for.
 	if resp.GetRemaining() < resp.GetTtl() || c.clock.Now()-sent >= l.ttl/20 {
@@ -243,7 +250,7 @@ func (c *Client) pose(ctx context.Context, q *question, resource string, o optio
 	if err := c.abandoned.none(ctx, resource); err != nil {
 		return &Error{Op: "acquire", Resource: resource, Applied: lockpb.Applied_NO, Code: codes.Canceled, Err: err}
 	}
-	asOf, err := c.leaseTime(ctx)
+	asOf, err := c.leaseTime(ctx, resource)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Op, e.Resource, e.Applied = "acquire", resource, lockpb.Applied_NO // it was not sent
@@ -257,7 +264,7 @@ func (c *Client) pose(ctx context.Context, q *question, resource string, o optio
 	var acknowledged uint64
 	q.number, acknowledged = c.numbers.begin()
 	q.msg = &lockpb.AcquireRequest{
-		Resource: resource, ClientId: c.id, RequestId: id, Owner: o.owner, Mode: lockpb.Mode_EXCLUSIVE,
+		Resource: resource, ClientId: c.id, RequestId: id, Owner: o.owner, Mode: o.mode, NoTicket: o.noTicket,
 		Ttl: ttlField(o.ttl), AsOf: asOf, Sequence: q.number, Acknowledged: acknowledged,
 	}
 	return nil
@@ -274,7 +281,7 @@ func (c *Client) confirm(ctx context.Context, l *Lease) error {
 		return err
 	}
 	l.mu.Lock()
-	l.extend(resp, sent)
+	l.extend(renewalOf(resp), sent)
 	l.mu.Unlock()
 	if c.clock.Now() >= l.deadline {
 		return fmt.Errorf("acquire %s: %w", l.resource, errLapsed)

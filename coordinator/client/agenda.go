@@ -71,6 +71,23 @@ func (a *agenda) due(now, limit time.Duration) (*Lease, time.Duration) {
 	return a.items[0], 0
 }
 
+// upTo lists the leases whose instant comes no later than at, no more than limit of them; they stay where they are.
+func (a *agenda) upTo(at time.Duration, limit int) []*Lease {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var found []*Lease
+	// A child's instant is never before its parent's, so only what stands below a found one has to be looked at.
+	for next := []int{0}; len(next) > 0 && len(found) < limit; {
+		i := next[len(next)-1]
+		next = next[:len(next)-1]
+		if i < len(a.items) && a.items[i].at <= at {
+			found = append(found, a.items[i])
+			next = append(next, 2*i+1, 2*i+2)
+		}
+	}
+	return found
+}
+
 // items is the heap. A lease knows its slot, counted from 1; 0 means that it is not on the agenda.
 type items []*Lease
 

@@ -24,6 +24,9 @@ type Client struct {
 	agenda    agenda
 	abandoned abandoned
 	leftovers leftovers
+	single    belief // that the coordinator knows no heartbeats
+	silent    belief // that it cannot tell of the queue
+	signatory signatory
 
 	root  context.Context // ends with Close
 	stop  context.CancelCauseFunc
@@ -47,7 +50,7 @@ func Dial(cfg Config) (*Client, error) {
 	}
 	c := &Client{
 		cfg: cfg, id: cfg.ClientID, clock: cfg.Clock, log: cfg.Logger,
-		nodes: n, locks: lockpb.NewLocksClient(n), cluster: lockpb.NewClusterClient(n),
+		nodes: n, locks: router{lockpb.NewLocksClient(n), n}, cluster: lockpb.NewClusterClient(n),
 	}
 	if c.id == "" {
 		c.id = generateClientID()
@@ -63,8 +66,8 @@ func Dial(cfg Config) (*Client, error) {
 // ClientID is the name by which the coordinator knows this client.
 func (c *Client) ClientID() string { return c.id }
 
-// Locks is the bare API on this client's connections. Each call is one attempt at the address in use;
-// errors are of type *Error. Leases taken with it are not renewed.
+// Locks is the bare API on this client's connections. Each call is one attempt, at the leader that it is for or at the
+// address in use; errors are of type *Error. Leases taken with it are not renewed.
 func (c *Client) Locks() lockpb.LocksClient { return c.locks }
 
 // Cluster is the cluster's part of the bare API; as Locks.

@@ -46,6 +46,10 @@ type Config struct {
 	// CancelTimeout bounds the cancelling of an abandoned acquire, and so how long Close may take.
 	CancelTimeout time.Duration
 
+	// Unary makes each call by itself. Otherwise calls go in sessions, each a stream that many calls share, to the leader
+	// that they are for; by themselves only where a coordinator has no sessions.
+	Unary bool
+
 	TLS         *tls.Config                                     // nil: plain text
 	Dialer      func(context.Context, string) (net.Conn, error) // nil: TCP
 	DialOptions []grpc.DialOption                               // added to the client's own

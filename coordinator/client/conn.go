@@ -23,27 +23,48 @@ const (
 	pingTimeout = 5 * time.Second
 )
 
-// nodes is a grpc.ClientConnInterface over several addresses. Each call is one attempt at the address in
-// use; when it fails in a way that another node might not, later calls go to the next address.
-// Every error is an *Error.
+// nodes are the coordinators that a client knows: those of its configuration, and the leaders of which a session has told
+// it. It is a grpc.ClientConnInterface: each call is one attempt at the configured address in use; when it fails in a way
+// that another node might not, later calls go to the next address. Every error is an *Error.
 type nodes struct {
+	cfg   Config
 	addrs []string
-	conns []*grpc.ClientConn // one for each address
+	work  sync.WaitGroup // sessions
 
-	mu  sync.Mutex
-	use int // index of the address in use
+	mu       sync.Mutex
+	conns    map[string]*grpc.ClientConn // by address; those of the configuration from the start
+	use      int                         // index of the address in use
+	sessions map[string]*session         // by address
+	leaders  []string                    // their addresses, by group; empty before a session or a status has told
+	avoid    map[string]time.Duration    // addresses whose last session or call failed, until then on the client's clock
+	plain    map[string]time.Duration    // addresses without sessions, likewise
+	closed   bool
 }
 
 func newNodes(c Config) (*nodes, error) {
-	n := &nodes{addrs: c.Addrs}
+	n := &nodes{
+		cfg: c, addrs: c.Addrs, conns: make(map[string]*grpc.ClientConn), sessions: make(map[string]*session),
+		avoid: make(map[string]time.Duration), plain: make(map[string]time.Duration),
+	}
 	for _, addr := range c.Addrs {
-		conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(c)...)
-		if err != nil {
-			return nil, errors.Join(fmt.Errorf("client: address %q: %w", addr, err), n.Close())
+		if _, err := n.connect(addr); err != nil {
+			return nil, errors.Join(err, n.Close())
 		}
-		n.conns = append(n.conns, conn)
 	}
 	return n, nil
+}
+
+// connect returns the connection to an address, made if need be. The caller holds mu, or nobody else has n.
+func (n *nodes) connect(addr string) (*grpc.ClientConn, error) {
+	if conn := n.conns[addr]; conn != nil {
+		return conn, nil
+	}
+	conn, err := grpc.NewClient("passthrough:///"+addr, dialOptions(n.cfg)...)
+	if err != nil {
+		return nil, fmt.Errorf("client: address %q: %w", addr, err)
+	}
+	n.conns[addr] = conn
+	return conn, nil
 }
 
 func dialOptions(c Config) []grpc.DialOption {
@@ -71,7 +92,7 @@ func dialOptions(c Config) []grpc.DialOption {
 
 // Invoke makes one attempt at a unary call.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	i, conn := n.current()
+	addr, conn := n.current()
 	marked, sent := markSent(ctx)
 	err := conn.Invoke(marked, method, args, reply, opts...)
 	if err == nil {
@@ -82,14 +103,19 @@ func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 		resource = named.GetResource()
 	}
 	e := newError(ctx, strings.ToLower(path.Base(method)), resource, err, sent.Load())
+	n.judge(addr, e)
+	return e
+}
+
+// judge draws the conclusions from a failed call: a node that could not serve it is not asked for a while.
+func (n *nodes) judge(addr string, e *Error) {
 	if errors.Is(e, ErrNotCoordinator) {
-		e.Err = fmt.Errorf("%s is %w", n.addrs[i], e.Err)
+		e.Err = fmt.Errorf("%s is %w", addr, e.Err)
 		e.final = len(n.addrs) == 1
 	}
 	if e.elsewhere() {
-		n.failed(i)
+		n.failed(addr)
 	}
-	return e
 }
 
 // NewStream opens a stream at the address in use; its errors are gRPC's.
@@ -98,23 +124,32 @@ func (n *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method str
 	return conn.NewStream(ctx, desc, method, opts...)
 }
 
-func (n *nodes) current() (int, *grpc.ClientConn) {
+func (n *nodes) current() (addr string, conn *grpc.ClientConn) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.use, n.conns[n.use]
+	addr = n.addrs[n.use]
+	return addr, n.conns[addr]
 }
 
-// failed moves on from address i, once for all the calls that failed there together.
-func (n *nodes) failed(i int) {
+// failed moves on from an address, once for all the calls that failed there together.
+func (n *nodes) failed(addr string) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.use == i {
-		n.use = (i + 1) % len(n.conns)
+	if n.addrs[n.use] == addr {
+		n.use = (n.use + 1) % len(n.addrs)
 	}
+	n.avoid[addr] = n.cfg.Clock.Now() + avoidFor
 }
 
-// Close closes every connection.
+// Close ends the sessions and closes every connection.
 func (n *nodes) Close() error {
+	n.mu.Lock()
+	n.closed = true
+	for _, s := range n.sessions {
+		s.end()
+	}
+	n.mu.Unlock()
+	n.work.Wait()
 	var errs []error
 	for _, conn := range n.conns {
 		errs = append(errs, conn.Close())

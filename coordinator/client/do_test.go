@@ -39,7 +39,7 @@ func TestDoEndsTheWorkOfALostLease(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		c := dial(t, s, client.Config{TTL: 10 * time.Second, Addrs: []string{"holder"}})
 		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-			if call.Addr == "holder" && call.Method == "Renew" {
+			if call.Addr == "holder" && renews(call) {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}

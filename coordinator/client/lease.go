@@ -62,10 +62,10 @@ type Lease struct {
 	warning  chan struct{} // closed when the warning of this deadline has been given
 	warned   bool
 	renewAt  time.Duration
-	renewing *renewal // in flight; nil if none
-	failure  error    // of the last renewal; nil after a success
-	failures int      // in a row
-	asOf     int64    // of the last answer
+	renewing *heartbeat // in flight with this lease; nil if none
+	failure  error      // of the last renewal; nil after a success
+	failures int        // in a row
+	asOf     int64      // of the last answer
 	index    uint64
 
 	release releasing
@@ -113,8 +113,8 @@ func (l *Lease) Token() lease.Token {
 	return l.token
 }
 
-// Ticket is the signed form of the grant, for the proxy; it is fresh after each renewal. It is a secret.
-// Once the lease is over it is "".
+// Ticket is the signed form of the grant, for the proxy. It is a secret. It stays the same until its key is retired; a
+// renewal then brings another. Once the lease is over it is "", and with the option NoTicket until FetchTicket.
 func (l *Lease) Ticket() string {
 	l.check()
 	l.mu.Lock()
@@ -239,7 +239,7 @@ func (l *Lease) finish(state State, err error) {
 	}
 	l.over, l.err = state, err
 	if l.renewing != nil {
-		l.renewing.cancel()
+		l.renewing.leave()
 	}
 	if !l.warned {
 		l.warned = true

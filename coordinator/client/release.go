@@ -37,22 +37,11 @@ func (l *Lease) Release(ctx context.Context) error {
 	case <-ctx.Done():
 		return &Error{Op: "release", Resource: string(l.resource), Applied: lockpb.Applied_MAYBE, Err: context.Cause(ctx)}
 	}
-	l.awaitRenewal()
 	err = l.tell(ctx)
 	if lost := l.Err(); errors.Is(lost, ErrLost) {
 		return lost // what the coordinator said of it changes nothing
 	}
 	return err
-}
-
-// awaitRenewal waits for a renewal that was in flight when the lease ended; it has been cancelled.
-func (l *Lease) awaitRenewal() {
-	l.mu.Lock()
-	r := l.renewing
-	l.mu.Unlock()
-	if r != nil {
-		<-r.done
-	}
 }
 
 // tell releases at the coordinator unless that has been confirmed. The caller has the turn.
@@ -99,7 +88,7 @@ func (c *Client) release(ctx context.Context, id lease.ID, unknown *bool) (resp 
 		return err
 	})
 	if err == nil && resp.GetAsOf() != 0 {
-		c.asOf.learn(resp.GetAsOf(), c.clock.Now())
+		c.asOf.learn(id.Group(), resp.GetAsOf(), c.clock.Now())
 	}
 	return resp, err
 }

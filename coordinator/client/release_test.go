@@ -20,13 +20,13 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		l := acquire(t, dial(t, s, client.Config{TTL: 9 * time.Second}))
 		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-			if call.Method == "Renew" {
+			if renews(call) {
 				time.Sleep(time.Second) // in flight when the release comes
 			}
 			return next(ctx)
 		})
 		time.Sleep(3*time.Second + time.Millisecond)
-		if len(s.Calls("Renew")) != 1 {
+		if len(renewals(s)) != 1 {
 			t.Fatal("no renewal is in flight")
 		}
 		if err := l.Release(t.Context()); err != nil {
@@ -37,7 +37,7 @@ func TestNoRenewalAfterRelease(t *testing.T) {
 		}
 		within(t, 0, "done", l.Done())
 		time.Sleep(time.Minute)
-		if n := len(s.Calls("Renew")); n != 1 {
+		if n := len(renewals(s)); n != 1 {
 			t.Errorf("%d renewals left after the release", n-1)
 		}
 		if _, _, held := s.Holder(resource); held {
@@ -59,7 +59,7 @@ func TestReleaseCallsOffTheRenewalInFlight(t *testing.T) {
 		var calledOff, inTime atomic.Bool
 		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
 			switch call.Method {
-			case "Renew":
+			case "Renew", "Heartbeat":
 				<-ctx.Done()
 				calledOff.Store(true)
 				return nil, ctx.Err()

@@ -14,11 +14,14 @@ import (
 const lookAtLeast = time.Second
 
 // renewAfter is when to renew after the last question that was answered: at a third of the TTL, up to a tenth
-// of that earlier, so that leases taken together are not renewed together.
+// of that earlier, so that clients that began together do not renew together.
 func renewAfter(ttl time.Duration) time.Duration {
 	third := ttl / 3
 	return third - rand.N(third/10+1)
 }
+
+// ahead is how much earlier than that a lease is renewed together with one that is due.
+func ahead(ttl time.Duration) time.Duration { return ttl / 15 }
 
 // keep is the client's one loop: it gives warnings, ends what is overdue and starts renewals.
 func (c *Client) keep() {
@@ -28,7 +31,9 @@ func (c *Client) keep() {
 		now := c.clock.Now()
 		l, wait := c.agenda.due(now, lookAtLeast)
 		if l != nil {
-			l.attend(now)
+			if l.attend(now) {
+				c.renewTogether(l, now)
+			}
 			continue
 		}
 		timer.Reset(wait)
@@ -40,28 +45,29 @@ func (c *Client) keep() {
 	}
 }
 
-// attend does what is due for l and puts it back on the agenda.
-func (l *Lease) attend(now time.Duration) {
+// attend does what is due for l, puts it back on the agenda, and reports whether it is to be renewed.
+func (l *Lease) attend(now time.Duration) (due bool) {
 	l.mu.Lock()
 	if l.over != 0 {
 		l.c.agenda.remove(l)
 		l.mu.Unlock()
-		return
+		return false
 	}
 	if now >= l.deadline {
 		l.mu.Unlock()
 		l.lose(ErrExpired)
-		return
+		return false
 	}
 	if !l.warned && now >= l.warnAt() {
 		l.warned = true
 		close(l.warning)
 	}
-	if l.renewing == nil && now >= l.renewAt {
-		l.startRenewal()
+	due = l.renewing == nil && now >= l.renewAt
+	if !due {
+		l.plan()
 	}
-	l.plan()
 	l.mu.Unlock()
+	return due
 }
 
 // plan puts a live lease on the agenda for the next thing that it needs. The caller holds mu.
@@ -76,75 +82,38 @@ func (l *Lease) plan() {
 	l.c.agenda.set(l, next)
 }
 
-// renewal is one that is in flight.
-type renewal struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
-// startRenewal sends one renewal in a goroutine of the client's. There is at most one for a lease, so their
-// number is bounded by that of the leases, and each by attemptTimeout. The caller holds mu and is the loop,
-// so the client's work cannot have been waited for yet.
-func (l *Lease) startRenewal() {
-	timeout := min(l.attemptTimeout(), l.deadline-l.c.clock.Now())
-	ctx, cancel := within(l.c.root, timeout, noAnswer)
-	r := &renewal{cancel: cancel, done: make(chan struct{})}
-	l.renewing = r
-	l.c.work.Go(func() {
-		defer close(r.done)
-		defer cancel()
-		sent := l.c.clock.Now()
-		resp, err := l.c.locks.Renew(ctx, &lockpb.RenewRequest{LeaseId: l.id.String()})
-		l.renewed(resp, sent, err)
-	})
-}
-
 // attemptTimeout leaves room for several attempts in what remains after a third of the TTL. The caller holds mu.
 func (l *Lease) attemptTimeout() time.Duration {
 	return min(l.c.cfg.AttemptTimeout, max(l.ttl/6, 100*time.Millisecond))
 }
 
-// renewed takes the answer to a renewal that left at sent.
-func (l *Lease) renewed(resp *lockpb.RenewResponse, sent time.Duration, err error) {
-	var ended error
-	l.mu.Lock()
-	l.renewing = nil
-	switch {
-	case l.over != 0:
-	case err == nil:
-		l.extend(resp, sent)
-		l.plan()
-	case gone(err):
-		ended = err
-	default:
-		l.failure = err
-		l.failures++
-		l.renewAt = l.c.clock.Now() + min(pause(l.failures, retryAfter(err)), l.ttl/10)
-		l.plan()
-	}
-	l.mu.Unlock()
-	switch {
-	case ended != nil:
-		l.lose(ended)
-	case err != nil:
-		l.c.log.Debug("renewal failed", "resource", l.resource, "token", uint64(l.token), "err", err)
-	}
+// renewal is what the coordinator says of a renewed lease. What it leaves out is as it was.
+type renewal struct {
+	remaining time.Duration
+	ttl       time.Duration
+	ticket    string
+	asOf      int64
+	index     uint64
 }
 
-// extend applies an answer. A deadline never moves back: each that was computed was a promise, and the
-// coordinator's own only grows. The caller holds mu.
-func (l *Lease) extend(resp *lockpb.RenewResponse, sent time.Duration) {
-	l.c.asOf.learn(resp.GetAsOf(), l.c.clock.Now())
-	if ttl := millis(resp.GetTtl()); ttl > 0 {
-		l.ttl = ttl
+func renewalOf(r *lockpb.RenewResponse) renewal {
+	return renewal{millis(r.GetRemaining()), millis(r.GetTtl()), r.GetTicket(), r.GetAsOf(), r.GetIndex()}
+}
+
+// extend applies the answer to a question that left at sent. A deadline never moves back: each that was computed was a
+// promise, and the coordinator's own only grows. The caller holds mu.
+func (l *Lease) extend(r renewal, sent time.Duration) {
+	l.c.asOf.learn(l.id.Group(), r.asOf, l.c.clock.Now())
+	if r.ttl > 0 {
+		l.ttl = r.ttl
 	}
-	if t := resp.GetTicket(); t != "" {
-		l.ticket = t
+	if r.ticket != "" {
+		l.ticket = r.ticket
 	}
-	l.asOf, l.index = resp.GetAsOf(), resp.GetIndex()
+	l.asOf, l.index = max(l.asOf, r.asOf), max(l.index, r.index)
 	l.failure, l.failures = nil, 0
 	l.renewAt = sent + renewAfter(l.ttl)
-	if d := sent + millis(resp.GetRemaining()) - margin(l.ttl); d > l.deadline {
+	if d := sent + r.remaining - margin(l.ttl); d > l.deadline {
 		l.deadline = d
 		if l.warned && l.c.clock.Now() < l.warnAt() {
 			l.warned, l.warning = false, make(chan struct{})

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -78,7 +80,7 @@ func TestDoneBeforeTheNextGrant(t *testing.T) {
 				}()
 				var cutOff atomic.Bool
 				s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-					if call.Method == "Renew" && call.Addr == "holder" && cutOff.Load() {
+					if renews(call) && call.Addr == "holder" && cutOff.Load() {
 						return tt.intercept(ctx, next)
 					}
 					return next(ctx)
@@ -104,9 +106,9 @@ func TestDoneBeforeTheNextGrant(t *testing.T) {
 				if cause := context.Cause(l.Context()); !errors.Is(cause, client.ErrExpired) {
 					t.Errorf("the context's cause is %v, want ErrExpired", cause)
 				}
-				sent := len(s.Calls("Renew"))
+				sent := len(renewals(s))
 				time.Sleep(time.Minute)
-				for _, call := range s.Calls("Renew")[sent:] {
+				for _, call := range renewals(s)[sent:] {
 					if call.Addr == "holder" {
 						t.Fatal("a renewal after the loss")
 					}
@@ -121,7 +123,7 @@ func TestEndedLeaseIsLostAtOnce(t *testing.T) {
 		inBubble(t, func(t *testing.T, s *clienttest.Server) {
 			l := acquire(t, dial(t, s, client.Config{TTL: 30 * time.Second}))
 			s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-				if call.Method == "Renew" {
+				if renews(call) {
 					return nil, clienttest.Refuse(reason, lockpb.Applied_NO)
 				}
 				return next(ctx)
@@ -148,7 +150,7 @@ func TestDeadlineOfASlowRenewal(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			inBubble(t, func(t *testing.T, s *clienttest.Server) {
 				s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-					if call.Method != "Renew" {
+					if !renews(call) {
 						return next(ctx)
 					}
 					time.Sleep(tt.before)
@@ -172,7 +174,7 @@ func TestLostAnswersLoseNoLease(t *testing.T) {
 		l := acquire(t, dial(t, s, client.Config{TTL: 10 * time.Second}))
 		var renewals atomic.Int32
 		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
-			if call.Method != "Renew" {
+			if !renews(call) {
 				return next(ctx)
 			}
 			switch renewals.Add(1) % 4 {
@@ -216,21 +218,110 @@ func TestDeadNodeLosesNoLease(t *testing.T) {
 	})
 }
 
-func TestLeasesTakenTogetherAreNotRenewedTogether(t *testing.T) {
-	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+// 10,000 leases of a client cost a handful of messages.
+func TestLeasesAreRenewedTogether(t *testing.T) {
+	inSessions(t, func(t *testing.T, s *clienttest.Server) {
 		c := dial(t, s, client.Config{TTL: 30 * time.Second})
+		const n = 10_000
+		var acquiring sync.WaitGroup
+		for worker := range 100 {
+			acquiring.Go(func() {
+				for i := range n / 100 {
+					if _, err := c.Acquire(t.Context(), fmt.Sprintf("r/%d/%d", worker, i)); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+		acquiring.Wait()
+		time.Sleep(10*time.Second + time.Millisecond)
+		renewed := make(map[string]int)
+		for _, call := range s.Calls("Heartbeat") {
+			for _, id := range call.Request.(*lockpb.HeartbeatRequest).GetLeaseIds() {
+				renewed[id]++
+			}
+		}
+		if messages := len(s.Calls("Heartbeat")); len(renewed) != n || messages > n/1000+3 {
+			t.Errorf("%d of %d leases were renewed in %d messages", len(renewed), n, messages)
+		}
+		time.Sleep(30 * time.Second)
+		if messages := len(s.Calls("Heartbeat")); messages > 5*(n/1000+3) {
+			t.Errorf("%d messages in 40 s", messages)
+		}
+	})
+}
+
+// Clients that began together do not renew together.
+func TestClientsRenewAtTheirOwnInstants(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-			if _, err := c.Acquire(t.Context(), name); err != nil {
+			if _, err := dial(t, s, client.Config{TTL: 30 * time.Second}).Acquire(t.Context(), name); err != nil {
 				t.Fatal(err)
 			}
 		}
 		time.Sleep(10*time.Second + time.Millisecond)
 		instants := make(map[time.Time]bool)
-		for _, call := range s.Calls("Renew") {
+		for _, call := range renewals(s) {
 			instants[call.At] = true
 		}
 		if len(instants) != 8 {
-			t.Errorf("8 leases were renewed at %d instants, want 8", len(instants))
+			t.Errorf("8 clients renewed at %d instants, want 8", len(instants))
+		}
+	})
+}
+
+// What is refused of one lease in a heartbeat is that lease's affair.
+func TestOneEndedLeaseInAHeartbeat(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		c := dial(t, s, client.Config{TTL: 30 * time.Second})
+		var leases []*client.Lease
+		for _, name := range []string{"a", "b", "c"} {
+			l, err := c.Acquire(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leases = append(leases, l)
+		}
+		s.Expire("b")
+		time.Sleep(time.Minute)
+		for i, want := range []client.State{client.Held, client.Lost, client.Held} {
+			if got := leases[i].State(); got != want {
+				t.Errorf("lease %d: got %v, want %v", i, got, want)
+			}
+		}
+		if !errors.Is(leases[1].Err(), client.ErrLeaseEnded) {
+			t.Errorf("got %v, want ErrLeaseEnded", leases[1].Err())
+		}
+	})
+}
+
+// A ticket stays as it is while its key is good, and one that was not asked for can be fetched.
+func TestTicketsAreSignedOnDemand(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		c := dial(t, s, client.Config{TTL: 9 * time.Second})
+		l := acquire(t, c, client.NoTicket())
+		if m := s.Calls("Acquire")[0].Request.(*lockpb.AcquireRequest); !m.GetNoTicket() {
+			t.Error("a ticket was asked for")
+		}
+		time.Sleep(time.Minute)
+		first, err := l.FetchTicket(t.Context())
+		if err != nil || first == "" || l.Ticket() != first {
+			t.Fatalf("got %q, %v, and then %q", first, err, l.Ticket())
+		}
+		sent := len(renewals(s))
+		if again, err := l.FetchTicket(t.Context()); err != nil || again != first || len(renewals(s)) != sent {
+			t.Errorf("again: got %q, %v, after %d questions more", again, err, len(renewals(s))-sent)
+		}
+		if err := l.Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := l.FetchTicket(t.Context()); got != "" || !errors.Is(err, client.ErrReleased) {
+			t.Errorf("after the release: got %q, %v", got, err)
+		}
+		broken := acquire(t, c, client.NoTicket())
+		s.Expire(resource)
+		if got, err := broken.FetchTicket(t.Context()); got != "" || !errors.Is(err, client.ErrLost) || broken.State() != client.Lost {
+			t.Errorf("of a lease that has ended: got %q, %v", got, err)
 		}
 	})
 }

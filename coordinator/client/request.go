@@ -54,43 +54,52 @@ func (n *numbers) end(number uint64) {
 // for late requests, which is minutes.
 const freshFor = 30 * time.Second
 
-// asOf is the newest lease time that an answer carried.
+// asOf is the newest lease time that answers carried, by group: each has a clock of its own.
 type asOf struct {
-	mu    sync.Mutex
+	mu     sync.Mutex
+	groups map[uint16]heardAsOf
+}
+
+type heardAsOf struct {
 	value int64
-	heard time.Duration // on the client's clock
-	known bool
+	at    time.Duration // on the client's clock
 }
 
 // learn notes the lease time of an answer that has just come.
-func (a *asOf) learn(value int64, now time.Duration) {
+func (a *asOf) learn(group uint16, value int64, now time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known && value < a.value {
+	if a.groups == nil {
+		a.groups = make(map[uint16]heardAsOf, 1)
+	}
+	if known, ok := a.groups[group]; ok && value < known.value {
 		return // from a node that lags
 	}
-	a.value, a.heard, a.known = value, now, true
+	a.groups[group] = heardAsOf{value, now}
 }
 
 // forget makes the next request ask for the lease time.
 func (a *asOf) forget() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.value, a.known = 0, false
+	a.groups = nil
 }
 
-func (a *asOf) fresh(now time.Duration) (int64, bool) {
+func (a *asOf) fresh(group uint16, now time.Duration) (int64, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.value, a.known && now-a.heard < freshFor
+	known, ok := a.groups[group]
+	return known.value, ok && now-known.at < freshFor
 }
 
 // leaseTime gives the as_of for a new request. The coordinator refuses a copy of the request that comes too
 // late by comparing with it, so a request that carries none, or one read after it was made, could still be
 // executed by a node that slept on it. One attempt: its failure says that the request was not sent.
-func (c *Client) leaseTime(ctx context.Context) (int64, error) {
-	if v, ok := c.asOf.fresh(c.clock.Now()); ok {
-		return v, nil
+func (c *Client) leaseTime(ctx context.Context, resource string) (int64, error) {
+	if groups := c.nodes.groups(); groups > 0 {
+		if v, ok := c.asOf.fresh(ofResource(resource)(groups), c.clock.Now()); ok {
+			return v, nil
+		}
 	}
 	ctx, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
 	defer cancel()
@@ -98,6 +107,12 @@ func (c *Client) leaseTime(ctx context.Context) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	c.asOf.learn(st.GetAsOf(), c.clock.Now())
-	return st.GetAsOf(), nil
+	now := c.clock.Now()
+	c.nodes.number(max(1, len(st.GetGroups())))
+	c.asOf.learn(0, st.GetAsOf(), now)
+	for _, g := range st.GetGroups() {
+		c.asOf.learn(uint16(g.GetGroup()), g.GetAsOf(), now)
+	}
+	v, _ := c.asOf.fresh(ofResource(resource)(c.nodes.groups()), now)
+	return v, nil // 0, if the node has nothing to say of the group: then the coordinator fills it in
 }

@@ -89,8 +89,16 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // within bounds one attempt at a node, or a whole call; what names the bound in the error.
 func within(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, fmt.Errorf("%s %v", what, d))
+	return context.WithTimeoutCause(ctx, d, timeoutError{what, d})
 }
+
+// timeoutError is why a bound of within has ended a context.
+type timeoutError struct {
+	what string
+	d    time.Duration
+}
+
+func (e timeoutError) Error() string { return fmt.Sprintf("%s %v", e.what, e.d) }
 
 // What a bound of within is called.
 const (

@@ -2,6 +2,7 @@ package client_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -26,14 +27,49 @@ func (c *clock) Now() time.Duration { return time.Since(c.start) + time.Duration
 
 func (c *clock) jump(d time.Duration) { c.skip.Add(int64(d)) }
 
-// inBubble runs a test in virtual time against a fake coordinator.
+// ways are how a client's calls may travel. Whatever it promises it promises in each of them.
+var ways = []struct {
+	name     string
+	features clienttest.Features
+}{
+	{"in sessions", clienttest.AllFeatures},
+	{"call by call", clienttest.Heartbeats},
+	{"at an old coordinator", 0},
+}
+
+// inBubble runs a test in virtual time against a fake coordinator, in each of the ways.
 func inBubble(t *testing.T, test func(t *testing.T, s *clienttest.Server)) {
+	t.Helper()
+	for _, way := range ways {
+		t.Run(way.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := clienttest.New()
+				defer s.Close()
+				s.SetFeatures(way.features)
+				test(t, s)
+			})
+		})
+	}
+}
+
+// inSessions runs a test of what only sessions have.
+func inSessions(t *testing.T, test func(t *testing.T, s *clienttest.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := clienttest.New()
 		defer s.Close()
 		test(t, s)
 	})
+}
+
+// renews reports whether a call keeps leases.
+func renews(call clienttest.Call) bool {
+	return slices.Contains([]string{"Renew", "Heartbeat"}, call.Method)
+}
+
+// renewals lists the calls that kept leases so far.
+func renewals(s *clienttest.Server) []clienttest.Call {
+	return slices.DeleteFunc(s.Calls(""), func(c clienttest.Call) bool { return !renews(c) })
 }
 
 // dial makes a client that is closed at the end of the test.

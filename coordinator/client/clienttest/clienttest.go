@@ -38,10 +38,10 @@ const (
 	Grace       = 10 * time.Second // a waiter whose caller is gone keeps its place so long
 )
 
-// Call is one call that reached the fake.
+// Call is one call that reached the fake, by itself or in a session.
 type Call struct {
 	Addr    string // the address that the client called
-	Method  string // "Acquire", "Renew", …
+	Method  string // "Acquire", "Heartbeat", …
 	Request any    // *lockpb.AcquireRequest, …
 	At      time.Time
 }
@@ -69,12 +69,17 @@ type Server struct {
 	calls     []Call
 	down      bool
 	closed    bool
+	features  Features
+	leader    string
+	open      map[*session]struct{}
 	serving   sync.WaitGroup
 }
 
 // New starts a fake. The caller must Close it.
 func New() *Server {
-	return &Server{table: newTable(), listeners: make(map[string]*bufconn.Listener)}
+	return &Server{
+		table: newTable(), listeners: make(map[string]*bufconn.Listener), features: AllFeatures, open: make(map[*session]struct{}),
+	}
 }
 
 // Dial makes a client of the fake. Whatever addresses cfg names all lead to it.
@@ -177,7 +182,7 @@ func (s *Server) Serve(l net.Listener) error {
 func (s *Server) serve(addr string, l net.Listener) {
 	g := grpc.NewServer(grpc.WaitForHandlers(true), grpc.UnaryInterceptor(s.handle(addr)), grpc.KeepaliveEnforcementPolicy(
 		keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true})) // as a coordinator
-	lockpb.RegisterLocksServer(g, locks{table: s.table})
+	lockpb.RegisterLocksServer(g, node{locks{table: s.table}, s, addr})
 	lockpb.RegisterClusterServer(g, cluster{table: s.table})
 	s.servers = append(s.servers, g)
 	s.serving.Go(func() { _ = g.Serve(l) }) // ends with Stop
@@ -185,22 +190,30 @@ func (s *Server) serve(addr string, l net.Listener) {
 
 func (s *Server) handle(addr string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		call := Call{Addr: addr, Method: methodName(info.FullMethod), Request: req, At: time.Now()}
-		s.mu.Lock()
-		s.calls = append(s.calls, call)
-		intercept, down := s.intercept, s.down
-		s.mu.Unlock()
-		handler := func(ctx context.Context) (any, error) {
-			if down {
-				return nil, Refuse(lockpb.Reason_NO_LEADER, lockpb.Applied_NO)
-			}
-			return next(ctx, req)
+		if method := methodName(info.FullMethod); method != "Heartbeat" || s.has(Heartbeats) {
+			return s.call(ctx, addr, method, req, func(ctx context.Context) (any, error) { return next(ctx, req) })
 		}
-		if intercept == nil {
-			return handler(ctx)
-		}
-		return intercept(ctx, call, handler)
+		return next(ctx, req) // unimplemented: no call
 	}
+}
+
+// call makes one call that came to an address, by itself or in a session.
+func (s *Server) call(ctx context.Context, addr, method string, req any, next Handler) (any, error) {
+	call := Call{Addr: addr, Method: method, Request: req, At: time.Now()}
+	s.mu.Lock()
+	s.calls = append(s.calls, call)
+	intercept, down := s.intercept, s.down
+	s.mu.Unlock()
+	handler := func(ctx context.Context) (any, error) {
+		if down {
+			return nil, Refuse(lockpb.Reason_NO_LEADER, lockpb.Applied_NO)
+		}
+		return next(ctx)
+	}
+	if intercept == nil {
+		return handler(ctx)
+	}
+	return intercept(ctx, call, handler)
 }
 
 // Refuse is the error by which a coordinator refuses a call, for use in Intercept.

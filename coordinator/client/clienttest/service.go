@@ -34,14 +34,34 @@ func (l locks) Renew(_ context.Context, m *lockpb.RenewRequest) (*lockpb.RenewRe
 	if m.Ttl != nil {
 		h.request.ttl = time.Duration(m.GetTtl()) * time.Millisecond
 	}
-	h.renewals++
-	h.deadline = time.Now().Add(h.request.ttl)
-	h.timer.Reset(h.request.ttl)
+	h.renew()
 	return &lockpb.RenewResponse{
 		LeaseId: m.GetLeaseId(), FencingToken: uint64(h.token), Resource: h.request.resource, Ticket: h.ticket(),
 		Ttl: int32(h.request.ttl.Milliseconds()), Remaining: int32(h.request.ttl.Milliseconds()),
 		AsOf: t.asOf(), Index: t.index,
 	}, nil
+}
+
+// Heartbeat renews each lease as Renew does. It signs tickets only if they are asked for.
+func (l locks) Heartbeat(_ context.Context, m *lockpb.HeartbeatRequest) (*lockpb.HeartbeatResponse, error) {
+	t := l.table
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	resp := &lockpb.HeartbeatResponse{AsOf: t.asOf()}
+	for _, id := range m.GetLeaseIds() {
+		beat := &lockpb.Beat{LeaseId: id}
+		if h, refusal := t.find(id); refusal != nil {
+			beat.Refusal = refusal
+		} else {
+			h.renew()
+			beat.FencingToken, beat.Remaining = uint64(h.token), int32(h.request.ttl.Milliseconds())
+			if m.GetTickets() {
+				beat.Ticket = h.ticket()
+			}
+		}
+		resp.Beats = append(resp.Beats, beat)
+	}
+	return resp, nil
 }
 
 func (l locks) Release(_ context.Context, m *lockpb.ReleaseRequest) (*lockpb.ReleaseResponse, error) {
@@ -60,16 +80,31 @@ func (l locks) Release(_ context.Context, m *lockpb.ReleaseRequest) (*lockpb.Rel
 
 // lease finds the lease of a renewal or release. The caller holds mu.
 func (t *table) lease(raw string) (*holding, error) {
+	h, refusal := t.find(raw)
+	if refusal != nil {
+		return nil, refuse(refusal)
+	}
+	return h, nil
+}
+
+func (t *table) find(raw string) (*holding, *lockpb.Refusal) {
 	t.index++
 	id, err := lease.ParseID(raw)
 	if err != nil {
-		return nil, refuse(&lockpb.Refusal{Reason: lockpb.Reason_INVALID, Applied: lockpb.Applied_NO, Field: "lease_id"})
+		return nil, &lockpb.Refusal{Reason: lockpb.Reason_INVALID, Applied: lockpb.Applied_NO, Field: "lease_id"}
 	}
 	h, ok := t.leases[id]
 	if !ok {
-		return nil, Refuse(lockpb.Reason_LEASE_ENDED, lockpb.Applied_NO)
+		return nil, &lockpb.Refusal{Reason: lockpb.Reason_LEASE_ENDED, Applied: lockpb.Applied_NO}
 	}
 	return h, nil
+}
+
+// renew gives a lease a whole TTL from now. The caller holds the table's mu.
+func (h *holding) renew() {
+	h.renewals++
+	h.deadline = time.Now().Add(h.request.ttl)
+	h.timer.Reset(h.request.ttl)
 }
 
 func (l locks) Cancel(_ context.Context, m *lockpb.CancelRequest) (*lockpb.CancelResponse, error) {

@@ -85,7 +85,11 @@ func (t *table) acquire(ctx context.Context, m *lockpb.AcquireRequest) (*lockpb.
 	if retried {
 		remaining = time.Until(r.holding.deadline)
 	}
-	return r.holding.describe(remaining, t.asOf(), t.index, retried), nil
+	answer := r.holding.describe(remaining, t.asOf(), t.index, retried)
+	if m.GetNoTicket() {
+		answer.Ticket = ""
+	}
+	return answer, nil
 }
 
 // begin grants a new request, queues it, or refuses it.

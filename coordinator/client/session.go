@@ -1,0 +1,278 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// Bounds of a session. A call beyond them is made by itself, outside of the session.
+const (
+	maxSessionCalls = 8000     // in progress; a coordinator allows a few more
+	maxBacklog      = 4 << 20  // bytes that have not been sent yet
+	maxMessageCalls = 1000     // in one message, as the API says
+	maxMessageBytes = 64 << 10 // about; a coordinator takes more
+	sessionIdle     = time.Minute
+)
+
+// Why a session does not take a call. It was certainly not sent then.
+var (
+	errSessionOver   = errors.New("the session has ended")
+	errSessionFull   = errors.New("the session is full")
+	errSessionAbsent = errors.New("the node has no sessions")
+)
+
+// session carries calls to one node over one stream. It is opened when it is made, and ends with its stream, after a
+// minute without a call, or with close. Then it takes no calls any more; what was in progress has failed.
+type session struct {
+	addr  string
+	owner sessionOwner
+	ctx   context.Context
+	end   context.CancelFunc
+	wake  chan struct{} // capacity 1: there is something to send
+
+	mu    sync.Mutex
+	calls map[uint64]*inflight
+	next  uint64
+	queue []*inflight // to be sent
+	bytes int         // in queue
+	heard bool        // the node has answered something: it is there
+	err   error       // why it is over
+}
+
+// inflight is one call.
+type inflight struct {
+	id   uint64
+	raw  []byte // until it is sent, or given up
+	sent bool
+	done chan *lockpb.Answer // capacity 1; closed if the session ends first
+}
+
+// sessionOwner is told what a session learns. The session holds no lock of its own meanwhile.
+type sessionOwner interface {
+	learn(leaders []*lockpb.Leader)
+	ended(s *session, heard bool, cause error) // once
+}
+
+func newSession(addr string, owner sessionOwner) *session {
+	s := &session{addr: addr, owner: owner, wake: make(chan struct{}, 1), calls: make(map[uint64]*inflight)}
+	s.ctx, s.end = context.WithCancel(context.Background())
+	return s
+}
+
+// run opens the stream and sends what is queued until the session ends.
+func (s *session) run(conn *grpc.ClientConn) {
+	defer s.end()
+	stream, err := conn.NewStream(s.ctx, &lockpb.Locks_ServiceDesc.Streams[sessionStream], lockpb.Locks_Session_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
+	if err != nil {
+		s.finish(err)
+		return
+	}
+	var receiving sync.WaitGroup
+	defer receiving.Wait()
+	defer s.end()
+	receiving.Go(func() { s.receive(stream) })
+	idle := time.NewTimer(sessionIdle)
+	defer idle.Stop()
+	for {
+		select {
+		case <-s.wake:
+			idle.Reset(sessionIdle)
+		case <-idle.C:
+			if s.expire() {
+				return
+			}
+			idle.Reset(sessionIdle)
+			continue
+		case <-s.ctx.Done():
+			return
+		}
+		runtime.Gosched() // others that are about to call can still join this message
+		for message := s.take(); message != nil; message = s.take() {
+			if stream.SendMsg(&message) != nil {
+				return // the receiver learns why
+			}
+		}
+	}
+}
+
+// expire ends a session that nobody uses.
+func (s *session) expire() bool {
+	s.mu.Lock()
+	unused := len(s.calls) == 0 && len(s.queue) == 0
+	s.mu.Unlock()
+	if unused {
+		s.finish(errSessionOver)
+	}
+	return unused
+}
+
+// receive hands out answers until the stream ends.
+func (s *session) receive(stream grpc.ClientStream) {
+	for {
+		var message lockpb.SessionResponse
+		if err := stream.RecvMsg(&message); err != nil {
+			s.finish(err)
+			s.end()
+			return
+		}
+		s.mu.Lock()
+		s.heard = true
+		for _, answer := range message.GetAnswers() {
+			if c := s.calls[answer.GetId()]; c != nil {
+				delete(s.calls, c.id)
+				c.done <- answer
+			}
+		}
+		s.mu.Unlock()
+		if leaders := message.GetLeaders(); len(leaders) > 0 {
+			s.owner.learn(leaders)
+		}
+	}
+}
+
+// finish ends the session for its callers. Only the first cause counts.
+func (s *session) finish(err error) {
+	s.mu.Lock()
+	if s.err != nil {
+		s.mu.Unlock()
+		return
+	}
+	s.err = err
+	for _, c := range s.calls {
+		close(c.done)
+	}
+	s.calls, s.queue = nil, nil
+	heard := s.heard
+	s.mu.Unlock()
+	s.owner.ended(s, heard, err)
+}
+
+// take makes the next message of what is queued; nil if nothing is.
+func (s *session) take() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var message []byte
+	n := 0
+	for _, c := range s.queue {
+		if n == maxMessageCalls || len(message) > maxMessageBytes {
+			break
+		}
+		s.queue[n] = nil
+		n++
+		if c.raw != nil {
+			message = append(message, c.raw...)
+			s.bytes -= len(c.raw)
+			c.raw, c.sent = nil, true
+		}
+	}
+	s.queue = s.queue[n:]
+	if len(s.queue) == 0 {
+		s.queue = nil
+	}
+	return message
+}
+
+// do makes one call. sent says whether it may have reached the node. An error of the node's own is in the answer.
+func (s *session) do(ctx context.Context, call *lockpb.Call) (answer *lockpb.Answer, sent bool, err error) {
+	c, err := s.enqueue(ctx, call)
+	if err != nil {
+		return nil, false, err
+	}
+	select {
+	case answer, ok := <-c.done:
+		if !ok {
+			door, cause := s.cause()
+			return nil, c.sent && !door, cause
+		}
+		return answer, true, nil
+	case <-ctx.Done():
+		answer, sent := s.abandon(c)
+		if answer != nil {
+			return answer, true, nil
+		}
+		return nil, sent, ctx.Err()
+	}
+}
+
+func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		call.Timeout = uint32(max(1, time.Until(deadline).Milliseconds()))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.err != nil:
+		return nil, errors.Join(errSessionOver, s.err)
+	case len(s.calls) >= maxSessionCalls || s.bytes >= maxBacklog:
+		return nil, errSessionFull
+	}
+	s.next++
+	call.Id = s.next
+	raw, err := encodeCall(call)
+	if err != nil {
+		return nil, err
+	}
+	c := &inflight{id: s.next, raw: raw, done: make(chan *lockpb.Answer, 1)}
+	s.calls[c.id] = c
+	s.put(c)
+	return c, nil
+}
+
+// put queues something to be sent. The caller holds mu.
+func (s *session) put(c *inflight) {
+	s.queue = append(s.queue, c)
+	s.bytes += len(c.raw)
+	select {
+	case s.wake <- struct{}{}:
+	default: // awake already
+	}
+}
+
+// abandon gives a call up. It may have been answered in this moment; otherwise sent says whether the node knows of it.
+func (s *session) abandon(c *inflight) (answer *lockpb.Answer, sent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.calls[c.id] != c { // answered, or the session is over
+		return <-c.done, c.sent
+	}
+	delete(s.calls, c.id)
+	if !c.sent {
+		s.bytes -= len(c.raw)
+		c.raw = nil
+		return nil, false
+	}
+	s.next++
+	raw, err := encodeCall(&lockpb.Call{Id: s.next, Kind: &lockpb.Call_Abandon{Abandon: &lockpb.Abandon{Id: c.id}}})
+	if err == nil { // it has two numbers
+		s.put(&inflight{id: s.next, raw: raw})
+	}
+	return nil, true
+}
+
+// cause says why the session is over. door says that the node did not let it in: it has looked at no call.
+func (s *session) cause() (door bool, cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	code := status.Code(s.err)
+	door = !s.heard && refusedAtTheDoor(code)
+	if code == codes.Unimplemented {
+		return door, errors.Join(errSessionAbsent, s.err)
+	}
+	return door, s.err
+}
+
+// isHeard reports whether the node has answered, and the session goes on.
+func (s *session) isHeard() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.heard && s.err == nil
+}
