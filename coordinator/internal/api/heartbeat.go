@@ -1,0 +1,197 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+const opHeartbeat operation = "heartbeat"
+
+// Bounds of one heartbeat: its leases, and its bytes.
+const (
+	maxHeartbeat        = 1000
+	maxHeartbeatRequest = 64 << 10
+)
+
+// Heartbeat implements lockpb.LocksServer. Renewals are one command in each group that they are for.
+func (s *Server) Heartbeat(ctx context.Context, in *lockpb.HeartbeatRequest) (*lockpb.HeartbeatResponse, error) {
+	return serve(ctx, s, opHeartbeat, func(ctx context.Context) (*lockpb.HeartbeatResponse, *refusal) {
+		return s.heartbeatAnywhere(ctx, in)
+	})
+}
+
+// pulse is the part of a heartbeat that is for one group.
+type pulse struct {
+	shard  *shard
+	leases []lease.ID
+	places []int // of the leases in the heartbeat
+	ask    *lockpb.HeartbeatRequest
+}
+
+// heartbeatAnywhere asks every group for its leases, and merges the answers. What is refused is refused for each lease
+// by itself, unless nothing could be answered.
+func (s *Server) heartbeatAnywhere(ctx context.Context, in *lockpb.HeartbeatRequest) (*lockpb.HeartbeatResponse, *refusal) {
+	out, pulses, refused := s.split(in)
+	if refused != nil {
+		return nil, refused
+	}
+	answers := make([]*lockpb.HeartbeatResponse, len(pulses))
+	refusals := make([]*refusal, len(pulses))
+	var asking sync.WaitGroup
+	for i, p := range pulses[min(1, len(pulses)):] {
+		asking.Go(func() { answers[i+1], refusals[i+1] = p.shard.heartbeat(ctx, p) })
+	}
+	if len(pulses) > 0 {
+		answers[0], refusals[0] = pulses[0].shard.heartbeat(ctx, pulses[0])
+	}
+	asking.Wait()
+	if len(pulses) == 1 && refusals[0] != nil && len(pulses[0].places) == len(out.Beats) {
+		return nil, refusals[0]
+	}
+	for i, p := range pulses {
+		p.merge(out, answers[i], refusals[i])
+	}
+	return out, nil
+}
+
+// split checks a heartbeat and says which leases are for which group. The leases that none can have are refused in out.
+func (s *Server) split(in *lockpb.HeartbeatRequest) (out *lockpb.HeartbeatResponse, pulses []*pulse, refused *refusal) {
+	switch n := len(in.GetLeaseIds()); {
+	case n == 0:
+		return nil, nil, invalid("lease_ids", "lease_ids is empty")
+	case n > maxHeartbeat:
+		return nil, nil, invalid("lease_ids", fmt.Sprintf("lease_ids has %d entries, at most %d are renewed at once", n, maxHeartbeat))
+	}
+	out = &lockpb.HeartbeatResponse{Beats: make([]*lockpb.Beat, len(in.GetLeaseIds()))}
+	byShard := make(map[*shard]*pulse, 1)
+	for i, raw := range in.GetLeaseIds() {
+		id, err := lease.ParseID(raw)
+		var sh *shard
+		var refused *refusal
+		if err != nil {
+			refused = badName(err)
+		} else {
+			sh, refused = s.ofLease(id)
+		}
+		if refused != nil {
+			out.Beats[i] = &lockpb.Beat{LeaseId: raw, Refusal: refused.detail}
+			continue
+		}
+		p := byShard[sh]
+		if p == nil {
+			p = &pulse{shard: sh, ask: &lockpb.HeartbeatRequest{Tickets: in.GetTickets(), KeyId: in.GetKeyId()}}
+			byShard[sh] = p
+			pulses = append(pulses, p)
+		}
+		p.leases, p.places = append(p.leases, id), append(p.places, i)
+		p.ask.LeaseIds = append(p.ask.LeaseIds, raw)
+	}
+	return out, pulses, nil
+}
+
+// merge puts the answer of one group into the whole.
+func (p *pulse) merge(out, part *lockpb.HeartbeatResponse, refused *refusal) {
+	for i, place := range p.places {
+		switch {
+		case refused != nil:
+			out.Beats[place] = &lockpb.Beat{LeaseId: p.ask.GetLeaseIds()[i], Refusal: proto.CloneOf(refused.detail)}
+		case i < len(part.GetBeats()):
+			out.Beats[place] = part.GetBeats()[i]
+		default: // another node sent too few
+			unknown := refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the leader did not answer for this lease")
+			out.Beats[place] = &lockpb.Beat{LeaseId: p.ask.GetLeaseIds()[i], Refusal: unknown.detail}
+		}
+	}
+	out.AsOf = max(out.AsOf, part.GetAsOf())
+}
+
+func (sh *shard) heartbeat(ctx context.Context, p *pulse) (*lockpb.HeartbeatResponse, *refusal) {
+	return anywhere(ctx, sh, false,
+		func(ctx context.Context) (*lockpb.HeartbeatResponse, *refusal) { return sh.heartbeatHere(ctx, p) },
+		func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.HeartbeatResponse, error) {
+			return leader.Heartbeat(ctx, p.ask)
+		})
+}
+
+// heartbeatHere renews on the leader.
+func (sh *shard) heartbeatHere(ctx context.Context, p *pulse) (*lockpb.HeartbeatResponse, *refusal) {
+	cmd := lock.RenewMany{Identity: sh.identity(ctx), Leases: p.leases}
+	if sh.info().Version < lock.Needs(cmd) {
+		return sh.renewEach(ctx, p, cmd.Identity)
+	}
+	out, refused := sh.propose(ctx, cmd)
+	if refused != nil {
+		return nil, refused
+	}
+	return sh.beats(p, out)
+}
+
+// beats answers from the results of a committed renewal.
+func (sh *shard) beats(p *pulse, out group.Outcome) (*lockpb.HeartbeatResponse, *refusal) {
+	renewed, ok := out.Result.(lock.RenewedMany)
+	if !ok || len(renewed.Results) != len(p.leases) {
+		return nil, unexpected("RenewMany", out.Result)
+	}
+	tickets := p.ask.GetTickets() || sh.outdated(p.ask.GetKeyId())
+	answer := &lockpb.HeartbeatResponse{Beats: make([]*lockpb.Beat, len(p.leases)), AsOf: int64(out.Now)}
+	for i, result := range renewed.Results {
+		answer.Beats[i] = sh.beat(p.ask.GetLeaseIds()[i], result, out.Now, tickets)
+	}
+	return answer, nil
+}
+
+// beat says what became of one lease.
+func (sh *shard) beat(id string, result lock.Result, now lock.LeaseTime, ticket bool) *lockpb.Beat {
+	switch result := result.(type) {
+	case lock.Renewed:
+		b := &lockpb.Beat{LeaseId: id, Remaining: milliseconds(result.Deadline.Sub(now)), FencingToken: uint64(result.Token)}
+		if ticket {
+			// The lease is renewed all the same: a ticket that is missing does not make it less held.
+			if signed, refused := sh.sign(result.Grant); refused == nil {
+				b.Ticket = signed
+			}
+		}
+		return b
+	case lock.Refused:
+		return &lockpb.Beat{LeaseId: id, Refusal: refused(result, now).detail}
+	default:
+	}
+	return &lockpb.Beat{LeaseId: id, Refusal: unexpected("Renew", result).detail}
+}
+
+// outdated reports whether tickets of this key should be signed anew: it is retired, or gone.
+func (sh *shard) outdated(keyID string) bool {
+	if keyID == "" {
+		return false
+	}
+	good := false
+	sh.group.View(func(m *lock.Machine) {
+		for _, k := range m.Keys() {
+			good = good || k.KeyID == keyID && !k.Retiring()
+		}
+	})
+	return !good
+}
+
+// renewEach is a heartbeat in a cluster whose version does not know the command for it yet.
+func (sh *shard) renewEach(ctx context.Context, p *pulse, identity lease.Identity) (*lockpb.HeartbeatResponse, *refusal) {
+	results := make([]lock.Result, len(p.leases))
+	var last group.Outcome
+	for i, id := range p.leases {
+		out, err := sh.group.Propose(ctx, lock.Renew{Identity: identity, Lease: id})
+		if err != nil {
+			return nil, groupRefusal(err)
+		}
+		results[i], last = out.Result, out
+	}
+	last.Result = lock.RenewedMany{Results: results}
+	return sh.beats(p, last)
+}
