@@ -49,6 +49,7 @@ type member struct {
 	address   raft.ServerAddress
 	stores    *Stores
 	disk      *slowLog
+	stable    *failingStable
 	snapshots *snapshots
 	current   atomic.Pointer[Group]
 	cancel    context.CancelFunc
@@ -74,10 +75,10 @@ func newCluster(t *testing.T, nodes int, adjust func(*Config)) *cluster {
 	for i := range nodes {
 		id := fmt.Sprintf("n%d", i+1)
 		memory, kept := raft.NewInmemStore(), &snapshots{}
-		disk := &slowLog{LogStore: memory}
+		disk, stable := &slowLog{LogStore: memory}, &failingStable{StableStore: memory}
 		c.members = append(c.members, &member{
 			id: id, address: raft.ServerAddress(id + ":7602"),
-			stores: &Stores{Log: disk, Stable: memory, Snapshots: kept}, disk: disk, snapshots: kept,
+			stores: &Stores{Log: disk, Stable: stable, Snapshots: kept}, disk: disk, stable: stable, snapshots: kept,
 		})
 	}
 	return c

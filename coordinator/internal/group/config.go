@@ -57,6 +57,7 @@ type Config struct {
 	Stores    *Stores
 	Transport raft.Transport
 	stamped   func(term uint64, stamp lock.LeaseTime) // told of each stamp as it is assigned; may be nil
+	noSeam    bool                                    // leaves the log as the library does
 }
 
 // Member is a node of the group. Peer is host:port, where the others reach it; a host name is looked up at
@@ -75,6 +76,7 @@ type Timing struct {
 	Tick        time.Duration // an idle leader commits an entry this often, or more often where TTLs are short, while something timed is pending
 	RPC         time.Duration // bound on one exchange between peers
 	Stop        time.Duration // bound on an orderly stop
+	Disk        time.Duration // a node whose disk has not answered for this long does not take part
 	Snapshot    time.Duration // how often the need for a snapshot is looked at
 }
 
@@ -102,6 +104,7 @@ func (t Timing) withDefaults() Timing {
 	set(&t.Tick, 200*time.Millisecond)
 	set(&t.RPC, 5*time.Second)
 	set(&t.Stop, 5*time.Second)
+	set(&t.Disk, max(8*t.Heartbeat, 4*time.Second)) // a busy disk is slow for a second now and then
 	set(&t.Snapshot, 30*time.Second)
 	return t
 }
@@ -143,8 +146,8 @@ func (t Timing) validate() error {
 		return fmt.Errorf("timing: the leader lease %s is not between 5ms and the heartbeat %s", t.LeaderLease, t.Heartbeat)
 	case t.Commit < time.Millisecond:
 		return errors.New("timing: the commit interval is below 1ms")
-	case t.Tick < time.Millisecond || t.RPC < time.Millisecond || t.Stop < 0 || t.Snapshot < 5*time.Millisecond:
-		return errors.New("timing: tick, rpc, stop and snapshot must be positive")
+	case t.Tick < time.Millisecond || t.RPC < time.Millisecond || t.Stop < 0 || t.Disk < 10*time.Millisecond || t.Snapshot < 5*time.Millisecond:
+		return errors.New("timing: tick, rpc, stop, disk and snapshot must be positive")
 	}
 	return nil
 }

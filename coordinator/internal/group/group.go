@@ -39,8 +39,8 @@ type Group struct {
 
 	key       atomic.Pointer[lock.PutKey] // the node's ticket key: Config.Key, then what SetKey says
 	sightings *sightings
-	memory    atomic.Int32           // a memory
-	pending   atomic.Pointer[string] // nil or empty: the node takes part
+	memory    atomic.Int32 // a memory
+	reasons   reasons      // why the node does not take part
 }
 
 // New validates the configuration and makes a group that does not run yet.

@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -9,13 +10,15 @@ import (
 
 // lead follows the elections until ctx ends or the replica fails. While this node leads there is one reign,
 // bound to one term: leadership that was lost and won again between two looks shows in the term.
-func (g *Group) lead(ctx context.Context, node *raft.Raft, signals <-chan raft.Observation) error {
-	watch := &succession{group: g, node: node, since: g.instant()}
+// look is signalled when the muzzle has changed.
+func (g *Group) lead(ctx context.Context, from *origin, node *raft.Raft, signals <-chan raft.Observation, look <-chan struct{}) error {
+	watch := &succession{group: g, node: node, muzzle: from.muzzle, since: g.instant()}
 	var failure error
 	for running := true; running; {
 		watch.look()
 		select {
 		case <-signals:
+		case <-look:
 		case <-watch.served():
 		case <-g.replica.failed:
 			failure, running = g.replica.err, false
@@ -23,7 +26,11 @@ func (g *Group) lead(ctx context.Context, node *raft.Raft, signals <-chan raft.O
 			running = false
 		}
 	}
-	watch.stop()
+	if errors.As(context.Cause(ctx), new(*diskFault)) {
+		watch.abandon()
+	} else {
+		watch.stop()
+	}
 	return failure
 }
 
@@ -31,6 +38,7 @@ func (g *Group) lead(ctx context.Context, node *raft.Raft, signals <-chan raft.O
 type succession struct {
 	group   *Group
 	node    *raft.Raft
+	muzzle  *muzzle
 	current *reign
 	since   time.Duration // when the last leader was lost; valid while there is none
 	absent  bool
@@ -39,6 +47,10 @@ type succession struct {
 // look compares what the library says with the current reign, ends and begins reigns, and tells others.
 func (s *succession) look() {
 	leading, term := s.state()
+	if leading && s.muzzle.silent() != nil {
+		leading = false // whatever the library thinks: nobody hears it
+		s.abandon()
+	}
 	if s.current != nil && (!leading || s.current.term != term) {
 		s.current.depose()
 		s.current = nil
@@ -47,7 +59,18 @@ func (s *succession) look() {
 		s.current = s.group.newReign(s.node, term)
 	}
 	_, leader := s.node.LeaderWithID()
+	if s.muzzle.silent() != nil {
+		leader = ""
+	}
 	s.tell(string(leader), leading, term)
+}
+
+// abandon ends a reign that the library will not end: its disk hangs or has failed.
+func (s *succession) abandon() {
+	if s.current != nil {
+		s.current.abandon(s.muzzle.silent())
+		s.current = nil
+	}
 }
 
 // state reads whether this node leads, and in which term. The library sets the two one after the other.

@@ -66,61 +66,6 @@ func (c *cluster) elect(restart bool) time.Duration {
 	return time.Since(lost)
 }
 
-// The leader's log store hangs for much longer than the TTL; whoever's renewal was in the queue keeps its lease.
-func TestAHungLogExpiresNobody(t *testing.T) {
-	for _, nodes := range []int{1, 3} {
-		t.Run(fmt.Sprintf("%d nodes", nodes), func(t *testing.T) {
-			bubble(t, time.Minute, func(t *testing.T) {
-				c, r := newCluster(t, nodes, nil), newRecord(t)
-				r.watch(c)
-				c.start()
-				defer c.stopAll()
-				leader := c.leader()
-				var grants []lock.Granted
-				for i := range byte(5) {
-					grants = append(grants, mustGrant(t, leader.node(), testAcquire(fmt.Sprint(i), "1", fmt.Sprint(i), i+1)))
-				}
-				grants, late := grants[:3], grants[3:]
-				leader.disk.hang()
-				hungAt := time.Now()
-				var wg sync.WaitGroup
-				for _, granted := range grants {
-					wg.Go(func() {
-						renew := lock.Renew{Identity: "tenant", Lease: granted.Grant.Lease}
-						outcome, err := leader.node().Propose(context.Background(), renew)
-						if err != nil {
-							t.Errorf("a renewal that waited for the log is answered %v", err)
-							return
-						}
-						if _, ok := outcome.Result.(lock.Renewed); !ok {
-							t.Errorf("a renewal that waited for the log is answered %+v", outcome.Result)
-						}
-					})
-				}
-				time.Sleep(time.Minute)
-				leader.disk.resume()
-				wg.Wait()
-				for i := range late { // it gave up while nothing moved, and comes back a moment later
-					renew := lock.Renew{Identity: "tenant", Lease: late[i].Grant.Lease}
-					if r := mustPropose(t, leader.node(), renew).Result; r != nil {
-						if _, ok := r.(lock.Renewed); !ok {
-							t.Errorf("a renewal right after the stall is answered %+v", r)
-						}
-					}
-				}
-				if waited := time.Since(hungAt); waited < time.Minute {
-					t.Errorf("the renewals are answered after %s", waited)
-				}
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				if r.counts.expired > 0 {
-					t.Errorf("%d leases expired", r.counts.expired)
-				}
-			})
-		})
-	}
-}
-
 // Without a quorum nothing expires, and a holder that renews at once when it is back has lost nothing.
 func TestNothingExpiresWithoutAQuorum(t *testing.T) {
 	bubble(t, time.Minute, func(t *testing.T) {

@@ -73,11 +73,65 @@ func (m *memorySnapshot) Close() error {
 	return nil
 }
 
-// slowLog is a log store whose disk can be made to hang.
+// slowLog is a log store whose disk can be made to hang, or to fail.
 type slowLog struct {
 	raft.LogStore
-	mu   sync.Mutex
-	hung chan struct{} // nil: it works; closed when it works again
+	mu     sync.Mutex
+	hung   chan struct{} // nil: it works; closed when it works again
+	failed error
+}
+
+// fail makes every write end with an error; nil: no more.
+func (s *slowLog) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+}
+
+func (s *slowLog) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+func (s *slowLog) DeleteRange(min, max uint64) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.LogStore.DeleteRange(min, max)
+}
+
+// failingStable is a store of votes and terms whose disk can be made to fail.
+type failingStable struct {
+	raft.StableStore
+	mu     sync.Mutex
+	failed error
+}
+
+func (s *failingStable) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failed = err
+}
+
+func (s *failingStable) failure() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.failed
+}
+
+func (s *failingStable) Set(key, value []byte) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.StableStore.Set(key, value)
+}
+
+func (s *failingStable) SetUint64(key []byte, value uint64) error {
+	if err := s.failure(); err != nil {
+		return err
+	}
+	return s.StableStore.SetUint64(key, value)
 }
 
 func (s *slowLog) hang() {
@@ -99,6 +153,9 @@ func (s *slowLog) StoreLogs(logs []*raft.Log) error {
 	s.mu.Unlock()
 	if hung != nil {
 		<-hung
+	}
+	if err := s.failure(); err != nil {
+		return err
 	}
 	return s.LogStore.StoreLogs(logs)
 }

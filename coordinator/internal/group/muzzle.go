@@ -9,17 +9,21 @@ import (
 )
 
 // muzzle is the transport of a node that may not have its say. On, it lets nothing through. Loose, it lets the library be
-// brought up to date by a leader of at least a given term, but neither vote nor stand for election. Off, it is not there.
+// brought up to date by a leader of at least a given term, but neither vote nor stand for election. Off, it is not there,
+// but for what fit does. Muted, it lets nothing through whatever it was before, until it is unmuted.
 type muzzle struct {
 	raft.Transport
-	out    chan raft.RPC
-	done   chan struct{}
-	close  sync.Once
-	passer sync.WaitGroup
+	covered  func() uint64 // the last entry that this node has in a snapshot
+	contacts *contacts
+	out      chan raft.RPC
+	done     chan struct{}
+	close    sync.Once
+	passer   sync.WaitGroup
 
-	mu   sync.Mutex
-	off  bool
-	term uint64 // loose from this term on; 0: on
+	mu    sync.Mutex
+	off   bool
+	term  uint64 // loose from this term on; 0: on
+	muted error  // why; nil: it is not
 }
 
 var (
@@ -27,9 +31,12 @@ var (
 	errNoVote = errors.New("this node has lost its memory, and does not stand for election before it has caught up")
 )
 
-// newMuzzle is on.
-func newMuzzle(inner raft.Transport) *muzzle {
-	m := &muzzle{Transport: inner, out: make(chan raft.RPC), done: make(chan struct{})}
+// newMuzzle is on. covered is the last entry in this node's newest snapshot.
+func newMuzzle(inner raft.Transport, covered func() uint64) *muzzle {
+	m := &muzzle{
+		Transport: inner, covered: covered, contacts: newContacts(),
+		out: make(chan raft.RPC), done: make(chan struct{}),
+	}
 	m.passer.Go(m.pass)
 	return m
 }
@@ -48,10 +55,38 @@ func (m *muzzle) takeOff() {
 	m.off = true
 }
 
-func (m *muzzle) state() (off bool, term uint64) {
+// mute lets nothing through, for a reason.
+func (m *muzzle) mute(why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.off, m.term
+	m.muted = why
+}
+
+// unmute takes that back.
+func (m *muzzle) unmute() { m.mute(nil) }
+
+func (m *muzzle) state() (off bool, term uint64, muted error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.off, m.term, m.muted
+}
+
+// silent is why nothing goes through; nil: something does.
+func (m *muzzle) silent() error {
+	_, _, muted := m.state()
+	return muted
+}
+
+// mayStand is why the node may not stand for election; nil: it may.
+func (m *muzzle) mayStand() error {
+	off, _, muted := m.state()
+	switch {
+	case muted != nil:
+		return muted
+	case !off:
+		return errNoVote
+	}
+	return nil
 }
 
 // pass carries what comes in and is let through to the library.
@@ -59,7 +94,7 @@ func (m *muzzle) pass() {
 	for {
 		select {
 		case rpc := <-m.Transport.Consumer():
-			if m.refused(rpc) {
+			if m.refused(rpc) || m.fit(&rpc) {
 				continue
 			}
 			select {
@@ -76,7 +111,10 @@ func (m *muzzle) pass() {
 
 // refused answers what may not come in.
 func (m *muzzle) refused(rpc raft.RPC) bool {
-	off, term := m.state()
+	off, term, muted := m.state()
+	if muted != nil {
+		return m.refuse(rpc, muted)
+	}
 	if off {
 		return false
 	}
@@ -102,14 +140,18 @@ func (m *muzzle) refused(rpc raft.RPC) bool {
 		rpc.Respond(&raft.InstallSnapshotResponse{RPCHeader: m.header(), Term: max(term, cmd.Term)}, nil)
 		return true
 	default:
-		rpc.Respond(nil, errNoVote) // TimeoutNow: an order to stand for election
-		return true
+		return m.refuse(rpc, errNoVote) // TimeoutNow: an order to stand for election
 	}
-	if term == 0 {
-		rpc.Respond(nil, errShut)
-		return true
+	return term == 0 && m.refuse(rpc, errShut)
+}
+
+// refuse answers with an error, and is true.
+func (m *muzzle) refuse(rpc raft.RPC, why error) bool {
+	if rpc.Reader != nil {
+		_, _ = io.Copy(io.Discard, rpc.Reader) // the connection is used again
 	}
-	return false
+	rpc.Respond(nil, why)
+	return true
 }
 
 func (m *muzzle) header() raft.RPCHeader {
@@ -132,28 +174,16 @@ func (m *muzzle) SetHeartbeatHandler(handle func(raft.RPC)) {
 	})
 }
 
-// RequestVote implements raft.Transport.
-func (m *muzzle) RequestVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
-	if off, _ := m.state(); !off {
-		return errNoVote
-	}
-	return m.Transport.RequestVote(id, to, args, resp)
-}
-
-// RequestPreVote implements raft.WithPreVote.
-func (m *muzzle) RequestPreVote(id raft.ServerID, to raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	if off, _ := m.state(); !off {
-		return errNoVote
-	}
-	inner, ok := m.Transport.(raft.WithPreVote)
-	if !ok {
-		return errors.New("the transport has no pre-vote")
-	}
-	return inner.RequestPreVote(id, to, args, resp)
-}
-
-// Close implements raft.WithClose.
+// Close implements raft.WithClose: the library closes its transport when it ends. It leaves the transport behind the muzzle
+// open, for the next start of the library.
 func (m *muzzle) Close() error {
+	m.close.Do(func() { close(m.done) })
+	m.passer.Wait()
+	return nil
+}
+
+// closeAll closes the transport behind the muzzle, too.
+func (m *muzzle) closeAll() error {
 	m.close.Do(func() { close(m.done) })
 	err := closeTransport(m.Transport) // first, because a snapshot may be on its way in
 	m.passer.Wait()

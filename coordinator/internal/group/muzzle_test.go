@@ -15,7 +15,7 @@ func TestMuzzle(t *testing.T) {
 	innerAddr, inner := raft.NewInmemTransport("inner")
 	outer.Connect(innerAddr, inner)
 	inner.Connect(outerAddr, outer)
-	m := newMuzzle(inner)
+	m := newMuzzle(inner, uncovered)
 	var library any // what the library was asked last
 	ended := make(chan struct{})
 	stop := make(chan struct{})
@@ -107,7 +107,7 @@ func TestMuzzle(t *testing.T) {
 		late <- outer.TimeoutNow("inner", innerAddr, &raft.TimeoutNowRequest{}, &raft.TimeoutNowResponse{})
 	}()
 	for range 2 {
-		if err := m.Close(); err != nil {
+		if err := m.closeAll(); err != nil {
 			t.Error(err)
 		}
 	}
@@ -121,8 +121,8 @@ func TestMuzzle(t *testing.T) {
 // Heartbeats come past the queue, and not past the muzzle.
 func TestMuzzleHoldsHeartbeats(t *testing.T) {
 	var handle func(raft.RPC)
-	m := newMuzzle(&heartbeats{set: func(h func(raft.RPC)) { handle = h }})
-	defer m.Close()
+	m := newMuzzle(&heartbeats{set: func(h func(raft.RPC)) { handle = h }}, uncovered)
+	defer m.closeAll()
 	passed := 0
 	m.SetHeartbeatHandler(func(rpc raft.RPC) {
 		passed++
@@ -177,3 +177,6 @@ func ignore(err, expected error) error {
 	}
 	return err
 }
+
+// uncovered is a node without a snapshot.
+func uncovered() uint64 { return 0 }

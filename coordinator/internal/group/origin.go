@@ -233,7 +233,7 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 		g.explain(isBlank, seen)
 		if g.instant() >= say {
 			say = g.instant() + sayEvery
-			g.config.Logger.Info("not taking part yet", "reason", g.pendingReason(), "error", failed)
+			g.config.Logger.Info("not taking part yet", "reason", g.reasons.origin.String(), "error", failed)
 		}
 		timer := time.NewTimer(pause)
 		select {
@@ -283,11 +283,4 @@ func (g *Group) explain(isBlank bool, seen map[string]sighting) {
 }
 
 // pend sets why this node does not take part, or not with a vote; empty: it does.
-func (g *Group) pend(reason string) { g.pending.Store(&reason) }
-
-func (g *Group) pendingReason() string {
-	if reason := g.pending.Load(); reason != nil {
-		return *reason
-	}
-	return ""
-}
+func (g *Group) pend(reason string) { g.reasons.origin.say(reason) }

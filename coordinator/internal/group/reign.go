@@ -3,7 +3,9 @@ package group
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -27,6 +29,9 @@ type reign struct {
 	clock   leaseClock
 	tick    time.Duration // the longest time without an entry while something timed is pending
 	lastPut time.Duration // when the last entry was proposed
+
+	mu     sync.Mutex
+	flying map[*entry]struct{} // those whose callers have no answer yet
 }
 
 // entry is one log entry on its way.
@@ -50,6 +55,7 @@ func (g *Group) newReign(node *raft.Raft, term uint64) *reign {
 		slots:   make(chan struct{}, g.config.Limits.InFlight),
 		sent:    make(chan *entry, g.config.Limits.InFlight),
 		more:    make(chan struct{}, 1),
+		flying:  make(map[*entry]struct{}),
 	}
 	g.queue.open()
 	g.waits.open()
@@ -67,6 +73,36 @@ func (r *reign) depose() {
 	<-r.done
 }
 
+// abandon ends a reign at once, with nothing known of what is in flight: it does not wait for the library, which waits
+// for the disk.
+func (r *reign) abandon(cause error) {
+	r.cancel()
+	r.group.queue.close(&Error{Kind: NotLeader, Err: cause})
+	r.group.waits.close(&Error{Kind: Unknown, Err: cause}, &Error{Kind: NotLeader, Err: cause})
+	r.mu.Lock()
+	flying := slices.Collect(maps.Keys(r.flying))
+	r.mu.Unlock()
+	for _, e := range flying {
+		r.fail(e, fmt.Errorf("%w: %w", raft.ErrLeadershipLost, cause))
+	}
+}
+
+// fly says that an entry's callers have no answer yet.
+func (r *reign) fly(e *entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flying[e] = struct{}{}
+}
+
+// land reports whether an entry's callers have no answer yet; from now on they count as answered.
+func (r *reign) land(e *entry) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, flying := r.flying[e]
+	delete(r.flying, e)
+	return flying
+}
+
 // retire ends a reign while it leads, and waits for what is in flight, but not longer than the bound: a hung
 // log store answers nothing.
 func (r *reign) retire(bound time.Duration) {
@@ -77,6 +113,7 @@ func (r *reign) retire(bound time.Duration) {
 	case <-r.done:
 	case <-timer.C:
 		r.group.config.Logger.Warn("entries in flight were not answered in time", "term", r.term)
+		r.abandon(errStopped)
 	}
 }
 
@@ -213,10 +250,12 @@ func (r *reign) next(tick bool) bool {
 	if !e.wanted(tick) {
 		return false
 	}
+	r.fly(e)
 	err := r.put(e)
 	if err != nil {
 		r.weed(e)
 		if !e.wanted(tick) {
+			r.land(e)
 			return false
 		}
 		err = r.put(e)
@@ -293,6 +332,9 @@ func (r *reign) collect(e *entry) {
 		r.fail(e, err)
 		return
 	}
+	if !r.land(e) {
+		return // the reign was abandoned
+	}
 	r.group.config.Observer.EntryCommitted(len(e.proposals)+len(e.system), e.bytes, r.group.instant()-e.stamped)
 	own := result.results[len(e.system):]
 	if r.group.replica.behind.Load() {
@@ -311,6 +353,9 @@ func (r *reign) collect(e *entry) {
 
 // fail answers the callers of an entry that has no result. A read has no effect whatever became of it.
 func (r *reign) fail(e *entry, cause error) {
+	if !r.land(e) {
+		return // the reign was abandoned
+	}
 	kind := classify(cause)
 	r.group.config.Observer.EntryFailed(kind)
 	for _, p := range e.proposals {

@@ -12,18 +12,24 @@ import (
 
 // origin is what a node begins with.
 type origin struct {
-	stores    *Stores
-	owner     owner
-	blank     bool // it has never had anything, as far as its folder says
-	how       beginning
-	proof     Proof // for rejoins
-	transport raft.Transport
-	muzzle    *muzzle // the transport, until the node has its vote; nil if it has it at once
+	stores *Stores
+	owner  owner
+	blank  bool // it has never had anything, as far as its folder says
+	how    beginning
+	proof  Proof   // for rejoins
+	seam   *seam   // the log and the snapshots, in stores
+	disk   *disk   // below them
+	muzzle *muzzle // the transport
 }
 
 // look reads what the stores hold, and refuses what a node must not start on.
 func (g *Group) look(stores *Stores) (*origin, error) {
-	from := &origin{stores: stores, owner: g.owner()}
+	from := &origin{owner: g.owner(), disk: newDisk(g.instant)}
+	var err error
+	if from.stores, from.seam, err = stores.join(from.disk, g.config.noSeam); err != nil {
+		return nil, err
+	}
+	stores = from.stores
 	if err := from.owner.check(stores); err != nil {
 		return nil, err
 	}
@@ -55,8 +61,6 @@ func (g *Group) look(stores *Stores) (*origin, error) {
 // settle finds how the node begins, if its stores do not say. False: ctx ended before that was clear.
 func (g *Group) settle(ctx context.Context, from *origin) bool {
 	if from.how == undecided {
-		from.muzzle = newMuzzle(from.transport)
-		from.transport = from.muzzle
 		if from.blank {
 			g.memory.Store(int32(blank))
 		} else {
@@ -75,12 +79,10 @@ func (g *Group) settle(ctx context.Context, from *origin) bool {
 func (g *Group) prepare(from *origin, config *raft.Config) error {
 	switch from.how {
 	case creates:
-		if err := bootstrap(from.stores, config, from.transport, g.config.Members); err != nil {
+		if err := bootstrap(from.stores, config, from.muzzle, g.config.Members); err != nil {
 			return err
 		}
-		if from.muzzle != nil {
-			from.muzzle.takeOff()
-		}
+		from.muzzle.takeOff()
 		g.pend("")
 	case rejoins:
 		if err := from.owner.beginRejoining(); err != nil {
@@ -88,7 +90,9 @@ func (g *Group) prepare(from *origin, config *raft.Config) error {
 		}
 		from.muzzle.admit(from.proof.Term)
 		g.pend(catchingUp)
-	case undecided, resumes:
+	case resumes:
+		from.muzzle.takeOff()
+	case undecided:
 	}
 	return from.owner.write()
 }

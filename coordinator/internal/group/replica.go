@@ -1,6 +1,7 @@
 package group
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -42,8 +43,11 @@ type replica struct {
 	bytes  atomic.Int64  // of the entries applied since the last snapshot
 	limit  int64         // of bytes
 	grown  chan struct{} // capacity 1: bytes has passed limit
+	told   atomic.Uint64 // the last entry that onApply or onRestore was called for
 	failed chan struct{}
-	err    error // set before failed is closed; written by the applying goroutine only
+
+	detached atomic.Bool // it belongs to a library that was cut off, and changes no more
+	err      error       // set before failed is closed; written by the applying goroutine only
 }
 
 func newReplica(ws *waits, onApply func(Applied), onRestore func(uint64), bytes int64) *replica {
@@ -66,6 +70,9 @@ func (r *replica) Apply(log *raft.Log) any {
 	if r.err != nil {
 		return applied{err: r.err}
 	}
+	if r.detached.Load() {
+		return applied{err: errDetached}
+	}
 	entry, err := unseal(log)
 	if err != nil {
 		r.err = fmt.Errorf("log entry %d of term %d: %w", log.Index, log.Term, err)
@@ -79,11 +86,14 @@ func (r *replica) Apply(log *raft.Log) any {
 		default:
 		}
 	}
-	r.onApply(Applied{
-		Index: log.Index, Term: log.Term, Now: now,
-		Commands: entry.Commands, Results: results, Events: events,
-		Replayed: log.Index <= r.replayed,
-	})
+	if log.Index > r.told.Load() { // after a new start on the same stores some are applied again
+		r.told.Store(log.Index)
+		r.onApply(Applied{
+			Index: log.Index, Term: log.Term, Now: now,
+			Commands: entry.Commands, Results: results, Events: events,
+			Replayed: log.Index <= r.replayed,
+		})
+	}
 	r.waits.applied(log.Index, now, events)
 	return applied{index: log.Index, now: now, results: results}
 }
@@ -123,6 +133,9 @@ func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	if r.detached.Load() {
+		return nil, errDetached
+	}
 	r.bytes.Store(0)
 	snapshot, _ := r.freeze()
 	return frozen{snapshot}, nil
@@ -141,13 +154,38 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	if err != nil {
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
+	if r.detached.Load() {
+		return errDetached
+	}
+	if err := restoring(from); err != nil {
+		return err
+	}
 	info := machine.Info()
 	r.mu.Lock()
 	r.machine = machine
 	r.now.Store(int64(info.Now))
 	r.mu.Unlock()
-	r.onRestore(info.Index)
+	if info.Index > r.told.Load() {
+		r.told.Store(info.Index)
+		r.onRestore(info.Index)
+	}
 	return nil
+}
+
+var errDetached = errors.New("the library was cut off from the state")
+
+// detach keeps a library that was cut off from changing the state.
+func (r *replica) detach() { r.detached.Store(true) }
+
+// reset is for a new start of the library, which restores and replays from its stores. The old one has ended.
+func (r *replica) reset() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.machine = lock.New()
+	r.now.Store(0)
+	r.bytes.Store(0)
+	r.behind.Store(false)
+	r.detached.Store(false)
 }
 
 // healthy reports whether the replica still applies.

@@ -14,14 +14,75 @@ import (
 // Run opens the stores and takes part in the group until ctx ends, which returns nil, or this node cannot go
 // on: its stores do not open, its state is damaged, or its log holds what this release does not know. A
 // leader that is asked to stop hands over first. Run may be called once.
+//
+// A disk that hangs, is full or fails does not end it: the node leaves the group to the others meanwhile, says so in its
+// Status, and begins anew on what its stores hold once they can be written again.
 func (g *Group) Run(ctx context.Context) error {
 	logger := newBridge(g.config.Logger)
-	stores, err := g.stores(logger)
+	defer g.leadership.set("", false, 0)
+	l := &life{group: g, logger: logger}
+	pause := firstProbe
+	for {
+		began := g.instant()
+		err := l.live(ctx)
+		if !l.again(ctx, err) {
+			return errors.Join(err, l.close())
+		}
+		if g.instant()-began > 2*longestProbe {
+			pause = firstProbe
+		}
+		if !g.awaitDisk(ctx, err, &pause) {
+			g.refuseAll()
+			return l.close()
+		}
+		g.replica.reset()
+	}
+}
+
+// life is what outlives one start of the library.
+type life struct {
+	group     *Group
+	logger    hclog.Logger
+	transport raft.Transport // nil until the first start
+	muzzle    *muzzle        // of the last start
+	lived     bool           // the library has run
+	running   bool           // and it ran in the last start
+}
+
+// again reports whether what ended a start is the disk's fault, and may pass.
+func (l *life) again(ctx context.Context, err error) bool {
+	var fault *diskFault
+	switch {
+	case ctx.Err() != nil || err == nil:
+		return false
+	case errors.As(err, &fault):
+		return true
+	case l.lived && !l.running:
+		l.group.reasons.disk.say("the node cannot begin anew: " + err.Error())
+		l.group.config.Logger.Error("the node cannot begin anew on its stores", "error", err)
+		return true
+	}
+	return false
+}
+
+func (l *life) close() error {
+	switch {
+	case l.muzzle != nil:
+		return l.muzzle.closeAll()
+	case l.transport != nil:
+		return closeTransport(l.transport)
+	}
+	return nil
+}
+
+// live is one start of the library, from the opening of the stores to their closing.
+func (l *life) live(ctx context.Context) error {
+	l.running = false
+	stores, err := l.group.stores(l.logger)
 	if err != nil {
 		return err
 	}
-	defer g.leadership.set("", false, 0)
-	return errors.Join(g.runOn(ctx, stores, logger), stores.close())
+	return errors.Join(l.liveOn(ctx, stores), stores.close())
 }
 
 func (g *Group) stores(logger hclog.Logger) (*Stores, error) {
@@ -31,22 +92,32 @@ func (g *Group) stores(logger hclog.Logger) (*Stores, error) {
 	return openStores(g.config.Dir, g.config.Group, logger)
 }
 
-func (g *Group) runOn(ctx context.Context, stores *Stores, logger hclog.Logger) error {
+func (l *life) liveOn(ctx context.Context, stores *Stores) error {
+	g := l.group
 	from, err := g.look(stores)
 	if err != nil {
 		return err
 	}
-	if from.transport, err = g.transport(logger); err != nil {
-		return err
+	if l.transport == nil {
+		if l.transport, err = g.transport(l.logger); err != nil {
+			return err
+		}
 	}
+	if l.muzzle != nil {
+		_ = l.muzzle.Close() // never an error
+	}
+	from.muzzle = newMuzzle(l.transport, from.seam.covered.Load)
+	l.muzzle = from.muzzle
 	if !g.settle(ctx, from) {
 		g.refuseAll()
-		return closeTransport(from.transport)
+		return nil
 	}
-	node, err := g.startRaft(from, logger)
+	node, err := g.startRaft(from, l.logger)
 	if err != nil {
-		return errors.Join(err, closeTransport(from.transport))
+		return err
 	}
+	l.lived, l.running = true, true
+	g.reasons.disk.say("")
 	return g.takePart(ctx, node, from)
 }
 
@@ -61,6 +132,13 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 	var beside sync.WaitGroup
 	stop := make(chan struct{})
 	beside.Go(func() { g.compact(node, stop) })
+	from.disk.guard()
+	look := make(chan struct{}, 1)
+	beside.Go(func() {
+		if err := g.watch(ctx, from, func() { nudge(look) }); err != nil {
+			fail(err)
+		}
+	})
 	if from.how == rejoins {
 		beside.Go(func() {
 			if err := g.catchUp(ctx, node, from); err != nil {
@@ -69,18 +147,36 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 		})
 	}
 
-	failure := g.lead(ctx, node, signals)
+	failure := g.lead(ctx, from, node, signals, look)
 	if parent.Err() == nil {
 		failure = errors.Join(failure, context.Cause(ctx))
 	}
 	close(stop)
 	fail(nil)
-	if err := g.shutdown(node, from.transport); err != nil {
+	if !errors.As(failure, new(*diskFault)) {
+		parent = ended // it is not to wait for the disk
+	}
+	if err := g.shutdown(parent, node, from); err != nil {
 		return errors.Join(failure, err)
 	}
 	beside.Wait()
 	return failure
 }
+
+// nudge leaves a signal that nobody has looked at yet.
+func nudge(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// ended is a context that has ended.
+var ended = func() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}()
 
 func aboutLeadership(o *raft.Observation) bool {
 	switch o.Data.(type) {
@@ -111,10 +207,12 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 		return nil, err
 	}
 	var err error
-	if g.replica.replayed, err = stores.Log.LastIndex(); err != nil {
-		return nil, fmt.Errorf("read the end of the log: %w", err)
+	if g.replica.told.Load() == 0 { // a later start replays what was told already, and what was not is news
+		if g.replica.replayed, err = stores.Log.LastIndex(); err != nil {
+			return nil, fmt.Errorf("read the end of the log: %w", err)
+		}
 	}
-	node, err := raft.NewRaft(config, g.replica, stores.Log, stores.Stable, stores.Snapshots, from.transport)
+	node, err := newRaft(config, g.replica, stores, from.muzzle)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
@@ -153,19 +251,40 @@ func (g *Group) raftConfig(logger hclog.Logger) *raft.Config {
 	return config
 }
 
-// shutdown ends the library. Its own shutdown waits for the log store; one that hangs must not keep the
-// caller for ever, so past the bound the goroutines of the library are left behind and that is an error.
-func (g *Group) shutdown(node *raft.Raft, transport raft.Transport) error {
-	ending := node.Shutdown() // first the signal, so that closing the transport is not logged as a fault
-	closing := closeTransport(transport)
+// newRaft starts the library, which panics at a log that cannot be read.
+func newRaft(config *raft.Config, fsm raft.FSM, stores *Stores, transport raft.Transport) (node *raft.Raft, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("the log cannot be read: %v", p)
+		}
+	}()
+	return raft.NewRaft(config, fsm, stores.Log, stores.Stable, stores.Snapshots, transport)
+}
+
+// shutdown ends the library and cuts it off from the others. Its own shutdown waits for the log store; one that hangs
+// must not keep the caller for ever, so past the bound, which begins when ctx ends, the goroutines of the library are left
+// behind and that is an error.
+func (g *Group) shutdown(ctx context.Context, node *raft.Raft, from *origin) error {
+	ending := node.Shutdown() // first the signal, so that cutting it off is not logged as a fault
+	from.muzzle.mute(errStopped)
+	var closing error
+	if ctx.Err() != nil {
+		closing = from.muzzle.closeAll()
+	}
+	from.disk.letGo()
 	done := make(chan error, 1)
 	go func() { done <- ending.Error() }()
+	select {
+	case err := <-done:
+		return errors.Join(closing, err)
+	case <-ctx.Done():
+	}
 	timer := time.NewTimer(g.config.Timing.Stop)
 	defer timer.Stop()
 	select {
 	case err := <-done:
 		return errors.Join(closing, err)
 	case <-timer.C:
-		return errors.Join(closing, errors.New("the log store did not let go in time"))
+		return errors.New("the log store did not let go in time")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +22,7 @@ var (
 
 // TestSimulation runs three nodes, their clients and the faults between them in virtual time: elections,
 // crashes and restarts, partitions in one direction and both, late and lost answers, a log store that
-// hangs, and snapshots every few entries. It is not deterministic: the seed fixes the choices only.
+// hangs or is full, and snapshots every few entries. It is not deterministic: the seed fixes the choices only.
 func TestSimulation(t *testing.T) {
 	if *seed == 0 {
 		*seed = uint64(time.Now().UnixNano())
@@ -56,9 +57,8 @@ func newSimulation(t *testing.T) *simulation {
 	s := &simulation{t: t, record: newRecord(t), beliefs: newBeliefs(t), faults: make(map[string]int), start: time.Now()}
 	s.cluster = newCluster(t, 3, func(config *Config) {
 		config.Limits.SnapshotEvery = 40
-		// More than commits during any fault here: a deposed leader with a tail of its own is sent entries. With 20 it
-		// is sent a snapshot now and then, and restores it for ever (hashicorp/raft issue 697): once in 15 hours.
-		config.Limits.TrailingLogs = 400
+		// Less than commits during a fault: a deposed leader with a tail of its own is sent a snapshot now and then.
+		config.Limits.TrailingLogs = 20
 		config.Timing.Snapshot = 5 * time.Second
 		config.OnRestore = func(uint64) { s.restores.Add(1) }
 	})
@@ -96,6 +96,7 @@ func (s *simulation) disturb(until time.Time) {
 		{"crash", s.crash},
 		{"restart", s.restart},
 		{"hung log", s.hungLog},
+		{"full disk", s.fullDisk},
 	}
 	for time.Now().Before(until) {
 		time.Sleep(time.Duration(2000+choices.IntN(13_000)) * time.Millisecond)
@@ -177,6 +178,18 @@ func (s *simulation) hungLog(choices *rand.Rand) {
 	m.disk.resume()
 }
 
+func (s *simulation) fullDisk(choices *rand.Rand) {
+	m := s.victim(choices)
+	full := fmt.Errorf("write: %w", syscall.ENOSPC)
+	m.disk.fail(full)
+	if choices.IntN(2) == 0 {
+		m.stable.fail(full)
+	}
+	time.Sleep(time.Duration(500+choices.IntN(8_000)) * time.Millisecond)
+	m.disk.fail(nil)
+	m.stable.fail(nil)
+}
+
 // settle heals everything and expects the three replicas to agree at the same entry.
 func (s *simulation) settle() {
 	s.cluster.network.heal()
@@ -224,7 +237,7 @@ func (s *simulation) report() {
 		{"snapshots", snapshots, 2 * minutes},
 		{"restores", int(s.restores.Load()), minutes / 4},
 		{"lost answers", int(s.stats.lostAnswers.Load()), 5 * minutes},
-		{"kinds of faults", len(s.faults), min(7, minutes/2)},
+		{"kinds of faults", len(s.faults), min(8, minutes/2)},
 	} {
 		if minimum.got < minimum.want {
 			s.t.Errorf("too little happened: %d %s, want at least %d", minimum.got, minimum.what, minimum.want)

@@ -9,6 +9,7 @@ type Status struct {
 
 	Blank   bool   // it remembers nothing, and takes part in no cluster yet
 	Pending string // why it does not take part, or not with a vote; empty: it does
+	Disk    string // how the disk fails, which keeps it from taking part; empty: it works
 }
 
 // Status reports how the node stands. It does not block on the network or the disk.
@@ -16,7 +17,8 @@ func (g *Group) Status() Status {
 	s := Status{
 		Queued:  g.queue.length(),
 		Blank:   memory(g.memory.Load()) == blank,
-		Pending: g.pendingReason(),
+		Pending: g.reasons.first(),
+		Disk:    g.reasons.disk.String(),
 	}
 	s.Leader, _ = g.Leader()
 	if node := g.raft.Load(); node != nil {

@@ -21,6 +21,8 @@ type Stores struct {
 	Stable    raft.StableStore
 	Snapshots raft.SnapshotStore
 	Close     func() error // may be nil
+
+	cached int // entries of the log that are kept in memory
 }
 
 const (
@@ -32,7 +34,7 @@ const (
 
 // openStores opens the files of one group under dir: group-N/log.db and group-N/snapshots.
 func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) {
-	dir = filepath.Join(dir, fmt.Sprintf("group-%d", group))
+	dir = groupDir(dir, group)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -50,11 +52,21 @@ func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) 
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), bolt.Close())
 	}
-	cache, err := raft.NewLogCache(cachedLogs, &logStore{LogStore: bolt})
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("cache the log: %w", err), bolt.Close())
+	return &Stores{Log: &logStore{LogStore: bolt}, Stable: bolt, Snapshots: snapshots, Close: bolt.Close, cached: cachedLogs}, nil
+}
+
+// join puts between the library and the stores what stands there: the library sees a history, in which the log and the
+// snapshots fit; a cache; and a disk that is watched.
+func (s *Stores) join(d *disk, off bool) (*Stores, *seam, error) {
+	joined := &seam{LogStore: diskLog{s.Log, d}, SnapshotStore: s.Snapshots, off: off}
+	if s.cached > 0 {
+		cache, err := raft.NewLogCache(s.cached, joined.LogStore)
+		if err != nil {
+			return nil, nil, fmt.Errorf("cache the log: %w", err)
+		}
+		joined.LogStore = cache
 	}
-	return &Stores{Log: cache, Stable: bolt, Snapshots: snapshots, Close: bolt.Close}, nil
+	return &Stores{Log: joined, Stable: diskStable{s.Stable, d}, Snapshots: joined}, joined, nil
 }
 
 // logStore stands between the library and the store of its log.

@@ -31,6 +31,8 @@ type PortConfig struct {
 	// listener's connections are VerifiedPeers.
 	Listener net.Listener
 	Dial     PeerDialer
+	// Secure makes of the listener on Address one whose connections are VerifiedPeers. May be nil.
+	Secure func(net.Listener) net.Listener
 
 	// Cluster is the cluster's name, empty as long as it is not known. Nodes of two clusters do not speak to each
 	// other. May be nil.
@@ -93,6 +95,9 @@ func (p *Port) Listen() error {
 		if err != nil {
 			return fmt.Errorf("open the peer port: %w", err)
 		}
+		if p.config.Secure != nil {
+			l = p.config.Secure(l)
+		}
 		p.listener = l
 	}
 	p.config.Logger.Info("listening for peers", "address", p.listener.Addr().String(), "advertised", p.address(p.config.Node))
@@ -116,6 +121,9 @@ func (p *Port) Forget(id string) {
 	defer p.mu.Unlock()
 	delete(p.members, id)
 }
+
+// Knows reports whether somebody is a member.
+func (p *Port) Knows(id string) bool { return p.address(id) != "" }
 
 func (p *Port) address(member string) string {
 	p.mu.Lock()
