@@ -79,11 +79,11 @@ func (c *Client) release(ctx context.Context, id lease.ID, unknown *bool) (resp 
 		var err error
 		resp, err = c.locks.Release(attempt, &lockpb.ReleaseRequest{LeaseId: id.String()})
 		if e, ok := errors.AsType[*Error](err); ok {
+			*unknown = *unknown || e.Applied == lockpb.Applied_MAYBE // also a node's own earlier attempt
 			if *unknown && e.Reason == lockpb.Reason_LEASE_ENDED {
 				resp = &lockpb.ReleaseResponse{}
 				return nil
 			}
-			*unknown = *unknown || e.Applied == lockpb.Applied_MAYBE
 		}
 		return err
 	})
