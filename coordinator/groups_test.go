@@ -290,3 +290,35 @@ func auditLines(t *testing.T, path string) (lines []auditLine) {
 	}
 	return lines
 }
+
+// Each node leads as many groups as the others, also after one was away, and no lease is lost on the way.
+func TestLeadersAreSpread(t *testing.T) {
+	const groups = 3
+	r := newGrouped(t, 3, groups)
+	r.startAll()
+	spread := func(s *lockpb.StatusResponse) bool {
+		for i, g := range s.GetGroups() {
+			if g.GetLeader() != fmt.Sprintf("n%d", i+1) {
+				return false
+			}
+		}
+		return true
+	}
+	r.until(0, "leaders are spread", spread)
+	var held []*lockpb.AcquireResponse
+	for group := range uint16(groups) {
+		held = append(held, r.acquire(0, resourceOf(group, groups, "spread"), "A"))
+	}
+	r.stop(1)
+	r.until(0, "another node leads", func(s *lockpb.StatusResponse) bool {
+		return s.GetGroups()[1].GetLeader() == "n1" || s.GetGroups()[1].GetLeader() == "n3"
+	})
+	r.start(1)
+	r.awaitReady(1)
+	r.until(0, "leaders are spread again", spread)
+	for group, l := range held {
+		if out, err := r.locks(0).Renew(r.context(), &lockpb.RenewRequest{LeaseId: l.GetLeaseId()}); err != nil || out.GetFencingToken() != l.GetFencingToken() {
+			t.Errorf("group %d: %v, %v", group, out, err)
+		}
+	}
+}

@@ -110,8 +110,13 @@ func (n *Node) open() ([]part, error) {
 	if err := group.CheckCount(n.config.Dir, n.config.Groups); err != nil {
 		return nil, err
 	}
+	security, err := n.openSecurity()
+	if err != nil {
+		return nil, err
+	}
 	apiConfig := n.apiConfig(signer, api.NewMetrics(n.deps.Registry))
-	hosted, err := n.newGroups(signer, apiConfig)
+	apiConfig.Security = security.Security
+	hosted, err := n.newGroups(signer, apiConfig, security)
 	if err != nil {
 		return nil, err
 	}
@@ -123,14 +128,15 @@ func (n *Node) open() ([]part, error) {
 	if err := hosted.port.Listen(); err != nil {
 		return nil, err
 	}
-	ports, err := n.openPorts(server)
+	ports, err := n.openPorts(server, security)
 	if err != nil {
 		return nil, errors.Join(err, hosted.port.Close())
 	}
-	parts := hosted.parts()
+	parts := append(security.parts, hosted.parts()...)
 	parts = append(parts,
 		part{"api", func(ctx context.Context) error { server.Run(ctx); return nil }},
-		part{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }})
+		part{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }},
+		part{"spread", func(ctx context.Context) error { server.Spread(ctx); return nil }})
 	parts = append(parts, ports...)
 	return append(parts, part{"calls", func(ctx context.Context) error {
 		<-ctx.Done()
@@ -157,6 +163,7 @@ func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config
 		Patience: n.config.Timing.Call,
 		Budget:   3 * n.config.Timing.Call,
 		MaxCalls: n.config.Limits.Calls,
+		Steady:   10 * n.config.Timing.Heartbeat,
 		Signer:   signer,
 		Metrics:  metrics,
 		Journal:  api.NewJournal(n.config.Groups, metrics),

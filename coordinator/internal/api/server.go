@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -39,7 +40,13 @@ type Config struct {
 	Signer  *ticket.Signer // until Keys has another
 	Keys    KeyHolder      // nil: the key is never rotated
 	Metrics *Metrics
+	// Journal is fed by the groups. Without one, watches are served by other nodes, and the progress of waits by nobody.
+	Journal *Journal
+	Beat    time.Duration // how often a watch is told that it misses nothing; 0 means 5 s
+	Steady  time.Duration // how long a node has to have been fit before it is given a leadership; 0 means 5 s
 	Logger  *slog.Logger
+
+	Security Security
 }
 
 // Member is a node and its addresses.
@@ -54,6 +61,8 @@ type Server struct {
 	shards  []*shard                             // by number of the group, which is part of lease ids and tickets
 	callers func(context.Context) lease.Identity // who calls, for tests; nil: everybody is the same
 	peers   *peers
+	news    *news // of leaders
+	sight   sight // of watches
 	health  *health.Server
 	closing context.Context // done once the node is stopping
 	close   context.CancelFunc
@@ -62,6 +71,7 @@ type Server struct {
 	signer  atomic.Pointer[ticket.Signer]
 
 	rotating sync.Mutex
+	watchman *watchman // of callers
 
 	digesting  chan struct{} // capacity 1
 	firstReady chan struct{}
@@ -82,12 +92,15 @@ func New(config Config, groups ...Group) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{config: config, peers: newPeers(config.Members), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	config.Steady = cmp.Or(config.Steady, defaultSteady)
+	s := &Server{config: config, peers: newPeers(config.Members, config.Security.dial()), news: newNews(), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.signer.Store(config.Signer)
 	s.closing, s.close = context.WithCancel(context.Background())
+	s.watchman = newWatchman(config.Metrics.registerer, config.Logger)
 	for i, g := range groups {
 		s.shards = append(s.shards, newShard(s, uint16(i), g))
 	}
+	s.sight.every, s.sight.news = cmp.Or(config.Beat, defaultBeat), newNews()
 	config.Metrics.watch(s.shards)
 	return s, nil
 }
@@ -106,16 +119,6 @@ func (s *Server) enter(keeps bool) (leave func(), refused *refusal) {
 		return nil, refuse(lockpb.Reason_OVERLOADED, "this node has too many calls in progress").retryAfter(time.Second)
 	}
 	return func() { s.calls.Add(-1) }, nil
-}
-
-// identity is who calls. There is one for everybody until callers are authenticated; it is asked for here, and
-// nowhere else, so that it can be taken from a certificate or a token, and for a forwarded call from the node that
-// vouches for it.
-func (s *Server) identity(ctx context.Context) lease.Identity {
-	if s.callers != nil {
-		return s.callers(ctx)
-	}
-	return "anonymous"
 }
 
 // clusterName is empty until the cluster is initialised; then it never changes, and is the same in all groups.
