@@ -23,6 +23,11 @@ type Config struct {
 	Limits Limits `koanf:"limits"`
 	Audit  Audit  `koanf:"audit"`
 	Log    Log    `koanf:"log"`
+
+	TLS    *TLS    `koanf:"tls"`    // absent: plain text, and nobody is authenticated
+	Access *Access `koanf:"access"` // absent: everybody may do everything
+	// Insecure lets a node without TLS listen where other machines can reach it.
+	Insecure bool `koanf:"insecure"`
 }
 
 // Member is a node of the cluster with the addresses (host:port) at which others reach it.

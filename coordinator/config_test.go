@@ -91,6 +91,7 @@ func TestLeaderLeaseIsTheHeartbeatUnlessSaid(t *testing.T) {
 func TestListenDefaultsToTheOwnMember(t *testing.T) {
 	c := testConfig()
 	c.Node, c.Listen.GRPC = "n2", "0.0.0.0:7700"
+	c.Insecure = true // it can be reached by other machines
 	n, err := New(c, Deps{})
 	if err != nil {
 		t.Fatal(err)

@@ -27,12 +27,14 @@ type hosted struct {
 }
 
 // newGroups makes all groups and does no I/O.
-func (n *Node) newGroups(signer *ticket.Signer, config api.Config) (*hosted, error) {
+func (n *Node) newGroups(signer *ticket.Signer, config api.Config, security *secured) (*hosted, error) {
 	h := &hosted{members: len(n.config.Members), misfit: make(chan error, 1), logger: n.deps.Logger}
 	base := n.groupConfig(signer)
-	h.port = group.NewPort(group.PortConfig{
+	port := group.PortConfig{
 		Node: n.config.Node, Members: base.Members, Address: n.config.Listen.Peer, Cluster: h.cluster, Logger: n.deps.Logger,
-	})
+	}
+	security.securePort(&port, func(id string) bool { return h.port.Knows(id) })
+	h.port = group.NewPort(port)
 	for i := range n.config.Groups {
 		if err := h.add(n, uint16(i), base, config); err != nil {
 			return nil, err

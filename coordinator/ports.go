@@ -15,7 +15,7 @@ import (
 const stopTimeout = 5 * time.Second
 
 // openPorts listens for gRPC and HTTP. A port that is taken is an error here, before anything else has started.
-func (n *Node) openPorts(server *api.Server) ([]part, error) {
+func (n *Node) openPorts(server *api.Server, security *secured) ([]part, error) {
 	handler, err := server.Handler(n.deps.Registry)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (n *Node) openPorts(server *api.Server) ([]part, error) {
 	return []part{
 		{"gRPC", func(ctx context.Context) error { return serveGRPC(ctx, server, grpcListener) }},
 		{"HTTP", func(ctx context.Context) error {
-			return serveHTTP(ctx, api.NewHTTPServer(handler, n.deps.Logger), httpListener)
+			return serveHTTP(ctx, api.NewHTTPServer(handler, n.deps.Logger), security.overTLS(httpListener))
 		}},
 	}, nil
 }

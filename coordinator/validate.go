@@ -40,6 +40,7 @@ func (c Config) Validate() error {
 	c.validateTiming(&f)
 	c.validateLease(&f)
 	c.validateRest(&f)
+	c.validateSecurity(&f)
 	slices.SortStableFunc(f, func(a, b *FieldError) int { return strings.Compare(a.Field, b.Field) })
 	all := make([]error, len(f))
 	for i, fault := range f {

@@ -84,6 +84,7 @@ func warnings(effective any) []string {
 		if len(c.Members) == 2 {
 			found = append(found, "members: two nodes survive the loss of neither; three survive that of one")
 		}
+		found = append(found, c.Warnings()...)
 	case proxy.Config:
 		found = append(found, c.Warnings()...)
 	}

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/internal/feed"
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -61,6 +62,7 @@ type cluster struct {
 	t      *testing.T
 	nodes  []*node
 	secure func(node string) Security // nil: none, and calls say themselves who makes them
+	feed   feed.Config                // of the journals; zero: as by default
 }
 
 // faulty is a group whose answers can be taken away.
@@ -97,7 +99,12 @@ func newCluster(t *testing.T, n int) *cluster { return newSecureCluster(t, n, ni
 
 func newSecureCluster(t *testing.T, n int, secure func(node string) Security) *cluster {
 	t.Helper()
-	c := &cluster{t: t, secure: secure}
+	return (&cluster{t: t, secure: secure}).begun(n)
+}
+
+func (c *cluster) begun(n int) *cluster {
+	t := c.t
+	t.Helper()
 	var listeners []net.Listener
 	var members []Member
 	var peers []group.Member
@@ -135,6 +142,9 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 		logger = slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", n.id)
 	}
 	journal := NewJournal(1, metrics)
+	if c.feed != (feed.Config{}) {
+		journal.feed = feed.New(c.feed)
+	}
 	g, err := group.New(group.Config{
 		Node: n.id, Members: peers, Cluster: "lg-test", Lock: testLockConfig(),
 		Key:       lock.PutKey{Node: n.id, KeyID: signer.Key().ID, Public: signer.Key().Public},
@@ -155,7 +165,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	}
 	n.server, err = New(Config{
 		Security: security,
-		Node: n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: 1000,
+		Node:     n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: 1000,
 		Signer: signer, Metrics: metrics, Logger: logger, Journal: journal, Beat: testBeat,
 	}, n.group)
 	check(c.t, err)

@@ -23,8 +23,11 @@ import (
 // and nobody has to be helped to find what else there may be.
 func (s *Server) NewGRPC() *grpc.Server {
 	server := grpc.NewServer(
+		grpc.Creds(s.config.Security.serve()),
+		grpc.UnaryInterceptor(s.admitUnary),
+		grpc.StreamInterceptor(s.admitStream),
 		grpc.ForceServerCodecV2(newFrameCodec()),
-		grpc.MaxRecvMsgSize(maxRequest),
+		grpc.MaxRecvMsgSize(maxSessionMessage), // of a session; what others may send is less, see legible
 		grpc.MaxSendMsgSize(maxResponse),
 		// Waiting calls of many clients come over one connection from another node; if they used its streams up, a
 		// release could not pass them. What bounds calls is Config.MaxCalls.
@@ -56,6 +59,9 @@ func legible(service grpc.ServiceDesc) *grpc.ServiceDesc {
 					if err := decode(&f); err != nil {
 						return err
 					}
+					if limit := maxSize(request); len(f.bytes) > limit {
+						return tooLong(len(f.bytes), limit)
+					}
 					return f.read(request)
 				}
 				return method.Handler(srv, ctx, read, next)
@@ -63,7 +69,20 @@ func legible(service grpc.ServiceDesc) *grpc.ServiceDesc {
 		}
 	}
 	service.Methods = methods
+	service.Streams = legibleStreams(service.Streams)
 	return &service
+}
+
+// maxSize bounds the requests of one method, in bytes.
+func maxSize(request any) int {
+	if _, many := request.(*lockpb.HeartbeatRequest); many {
+		return maxHeartbeatRequest
+	}
+	return maxRequest
+}
+
+func tooLong(size, limit int) *refusal {
+	return invalid("", fmt.Sprintf("the request has %d bytes, at most %d are allowed", size, limit))
 }
 
 // frame is a message as it came.

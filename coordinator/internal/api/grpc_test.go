@@ -51,9 +51,14 @@ func TestUnreadableMessages(t *testing.T) {
 			t.Errorf("%s: no message", name)
 		}
 	}
-	err := n.sendRaw(c.context(), conn, lockpb.Locks_Acquire_FullMethodName, make([]byte, maxRequest+1))
+	for method, limit := range map[string]int{
+		lockpb.Locks_Acquire_FullMethodName: maxRequest, lockpb.Locks_Heartbeat_FullMethodName: maxHeartbeatRequest,
+	} {
+		wantRefusal(t, n.sendRaw(c.context(), conn, method, make([]byte, limit+1)), lockpb.Reason_INVALID, lockpb.Applied_NO)
+	}
+	err := n.sendRaw(c.context(), conn, lockpb.Locks_Acquire_FullMethodName, make([]byte, maxSessionMessage+1))
 	if status.Code(err) != codes.ResourceExhausted {
-		t.Errorf("too long a message: %v", err)
+		t.Errorf("too long a message for anything: %v", err)
 	}
 	if _, err := n.locks.List(c.context(), &lockpb.ListRequest{}); err != nil {
 		t.Errorf("afterwards: %v", err)

@@ -11,7 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/connectivity"
-	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/stats"
 
@@ -21,19 +20,23 @@ import (
 // peers keeps one connection to each other node, made when it is first needed.
 type peers struct {
 	addresses map[string]string // node id to gRPC address
+	secure    dialSecurity
 
 	mu     sync.Mutex
 	conns  map[string]*grpc.ClientConn
 	closed bool
 }
 
-func newPeers(members []Member) *peers {
-	p := &peers{addresses: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
+func newPeers(members []Member, secure dialSecurity) *peers {
+	p := &peers{secure: secure, addresses: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
 	for _, m := range members {
 		p.addresses[m.ID] = m.GRPC
 	}
 	return p
 }
+
+// address is where a node serves gRPC; empty for one that is not known.
+func (p *peers) address(node string) string { return p.addresses[node] }
 
 func (p *peers) client(node string) (lockpb.LocksClient, error) {
 	conn, err := p.conn(node)
@@ -57,7 +60,7 @@ func (p *peers) conn(node string) (*grpc.ClientConn, error) {
 		return nil, fmt.Errorf("forward: no address of node %q", node)
 	}
 	conn, err := grpc.NewClient(address,
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithTransportCredentials(p.secure(node)),
 		grpc.WithStatsHandler(sentHandler{}),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxResponse)),
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, Timeout: 3 * time.Second}),

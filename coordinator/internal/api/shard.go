@@ -86,7 +86,7 @@ const groupKey = "lychgate-group"
 
 // outgoing marks a call that is sent on to the group's leader.
 func (sh *shard) outgoing(ctx context.Context) context.Context {
-	return metadata.AppendToOutgoingContext(ctx, forwardedKey, sh.config.Node, groupKey, strconv.Itoa(int(sh.number)))
+	return sh.introduced(metadata.AppendToOutgoingContext(ctx, forwardedKey, sh.config.Node, groupKey, strconv.Itoa(int(sh.number))))
 }
 
 // addressed is the group that a forwarded call names. ok is false for a call that no node forwarded, and for one of a

@@ -105,9 +105,14 @@ func (m *Machine) Queue(name lease.Resource) iter.Seq[Waiter] {
 // List describes the resources that are held or awaited, that begin with the prefix and that come after the given
 // name ("" for the first page), in the order of their names, at most limit of them. It looks at every resource.
 func (m *Machine) List(prefix string, after lease.Resource, limit int) []View {
+	return m.ListWhere(prefix, after, limit, func(lease.Resource) bool { return true })
+}
+
+// ListWhere is List without the resources that show does not want.
+func (m *Machine) ListWhere(prefix string, after lease.Resource, limit int, show func(lease.Resource) bool) []View {
 	var names []lease.Resource // the first ones so far, in order
 	for name := range m.resources {
-		if name <= after || !strings.HasPrefix(string(name), prefix) {
+		if name <= after || !strings.HasPrefix(string(name), prefix) || !show(name) {
 			continue
 		}
 		at, _ := slices.BinarySearch(names, name)
