@@ -88,6 +88,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.config.Rounds, "rounds", 0, "`number` of rounds, of which the medians are told (default 3; 1 with --quick)")
 	flags.BoolVar(&f.withoutEtcd, "without-etcd", false, "measure the coordinator alone")
 	flags.StringVar(&f.config.Etcd, "etcd", "", "`program` that \"make bench-lock\" builds (default "+etcdProgram+" beside this one)")
+	flags.BoolVar(&f.config.NoTickets, "no-tickets", false, "grants that are not signed, as for holders that show no ticket to anybody")
 	flags.StringVar(&f.config.Dir, "dir", "", "`folder` for the nodes' data, on the disk that is to be measured (default a temporary one)")
 	flags.StringSliceVar(&f.config.Addrs, "address", nil, "gRPC `address`es of a cluster that runs already")
 	jsonFlag(cmd, &f.asJSON)

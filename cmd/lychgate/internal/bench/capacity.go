@@ -133,9 +133,9 @@ func (r *run) startAlone(ctx context.Context, least, most time.Duration) (*lychg
 
 // flow fills a population and has it live for the measured time.
 func (r *run) flow(ctx context.Context, s side, c capacity, single bool) (load.Summary, error) {
-	p := planFor(s, load.Flow, r.prefix("flow"))
+	p := r.planFor(s, load.Flow, "bench")
 	p.TTL, p.WarmUp, p.Duration = c.ttl, c.warmUp, c.time
-	p.Mix = load.Mix{Clients: c.clients, Leases: c.leases, Beat: c.beat, Single: single, Churn: c.churn, Streams: streams}
+	p.Mix = load.Mix{Clients: c.clients, Leases: c.leases, Beat: c.beat, Single: single, Churn: c.churn, Streams: streams, Window: fillWindow}
 	began := time.Now()
 	crew, err := hire(ctx, r.children, s, p, fillTimeout)
 	if err != nil {

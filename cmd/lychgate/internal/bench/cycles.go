@@ -38,7 +38,7 @@ func (r *run) cycles(ctx context.Context) error {
 
 // contended measures cycles of workers that want the same locks.
 func (r *run) contended(ctx context.Context) error {
-	const workers, locks = 64, 8
+	workers, locks := r.size.contenders, r.size.locks
 	got := make([]cycled, len(r.sides))
 	for round := range r.size.rounds {
 		for i, s := range r.sides {
@@ -48,7 +48,7 @@ func (r *run) contended(ctx context.Context) error {
 			r.progress("  round %d of %d, %s: %.0f/s, acquire p99 %.1f ms", round+1, r.size.rounds, s.name(), last(got[i].perSecond), last(got[i].p99))
 		}
 	}
-	r.compare("contended_cycles_per_s_w64_l8", "1/s", got, func(c cycled) []float64 { return c.perSecond })
+	r.compare(fmt.Sprintf("contended_cycles_per_s_w%d_l%d", workers, locks), "1/s", got, func(c cycled) []float64 { return c.perSecond })
 	return nil
 }
 
@@ -65,7 +65,7 @@ func (r *run) compare(name, unit string, got []cycled, of func(cycled) []float64
 
 // cycleRound measures one side once.
 func (r *run) cycleRound(ctx context.Context, s side, got *cycled, workers, locks int, prefix string) error {
-	p := planFor(s, load.Cycles, r.prefix(prefix))
+	p := r.planFor(s, load.Cycles, r.prefix(prefix))
 	p.Workers, p.Resources, p.TTL = workers, locks, 30*time.Second
 	p.WarmUp, p.Duration = r.size.warmUp, r.size.cycling
 	records, sum, err := r.work(ctx, s, p, p.WarmUp+p.Duration+startTimeout)
@@ -100,7 +100,7 @@ func (r *run) handover(ctx context.Context) error {
 	got := make([]cycled, len(r.sides))
 	for round := range r.size.rounds {
 		for i, s := range r.sides {
-			p := planFor(s, load.Handover, r.prefix(fmt.Sprintf("handover-%d", round)))
+			p := r.planFor(s, load.Handover, r.prefix(fmt.Sprintf("handover-%d", round)))
 			p.Workers, p.TTL = r.size.waiters, 60*time.Second
 			records, sum, err := r.work(ctx, s, p, 3*time.Minute)
 			if err != nil {

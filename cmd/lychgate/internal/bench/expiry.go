@@ -30,7 +30,7 @@ func (r *run) expiry(ctx context.Context) error {
 	if err := pause(ctx, time.Until(end)); err != nil {
 		return err
 	}
-	drained, err := r.drain(ctx, ours)
+	drained, err := r.drain(ctx, ours, 2*uint64(r.size.othersRate))
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,12 @@ func (r *run) expiry(ctx context.Context) error {
 
 // fillUntil takes all the leases, each for what is left until one instant, and tells it.
 func (r *run) fillUntil(ctx context.Context, s side) (time.Time, error) {
-	end := time.Now().Add(r.size.expiryLeast + time.Duration(float64(r.size.expiring)/r.size.fillRate*float64(time.Second)))
-	p := fillPlan(s, r.prefix("expiry"), r.size.expiring)
+	speed, err := r.fillSpeed(ctx, s)
+	if err != nil {
+		return time.Time{}, err
+	}
+	end := time.Now().Add(r.size.expiryLeast + 2*time.Duration(float64(r.size.expiring)/speed*float64(time.Second)))
+	p := r.fillPlan(s, r.size.expiring)
 	p.Mix.Together = load.At(end)
 	began := time.Now()
 	crew, err := hire(ctx, r.children, s, p, time.Until(end))
@@ -72,16 +76,31 @@ func (r *run) fillUntil(ctx context.Context, s side) (time.Time, error) {
 	return end, nil
 }
 
+// fillSpeed is how many leases a second are taken, by a sample that ends by itself before long.
+func (r *run) fillSpeed(ctx context.Context, s side) (float64, error) {
+	p := r.fillPlan(s, r.size.expiring/20)
+	p.Prefix, p.TTL = "sample", r.size.heldTTL
+	began := time.Now()
+	crew, err := hire(ctx, r.children, s, p, fillTimeout)
+	if err != nil {
+		return 0, fmt.Errorf("sample: %w", err)
+	}
+	speed := float64(r.size.expiring/20) / time.Since(began).Seconds()
+	crew.dismiss()
+	_, err = crew.finish(ctx, startTimeout)
+	return speed, err
+}
+
 // others is a small open-loop load beside.
 func (r *run) others(s side) load.Plan {
-	p := planFor(s, load.Flow, r.prefix("others"))
+	p := r.planFor(s, load.Flow, "others")
 	p.TTL, p.Records = 30*time.Second, r.path("records")
-	p.Mix = load.Mix{Clients: int(r.size.othersRate), Leases: 1, Beat: 10 * time.Second, Churn: r.size.othersRate, Streams: 2, Keep: true}
+	p.Mix = load.Mix{Clients: int(r.size.othersRate), Leases: 1, Beat: 10 * time.Second, Churn: r.size.othersRate, Streams: 2, Window: fillWindow, Keep: true}
 	return p
 }
 
-// drain waits until few leases are left, as the leader counts them, and tells when that was.
-func (r *run) drain(ctx context.Context, l *lychgate) (time.Time, error) {
+// drain waits until no more than so many leases are left, as the leader counts them, and tells when that was.
+func (r *run) drain(ctx context.Context, l *lychgate, most uint64) (time.Time, error) {
 	at, err := l.leader(ctx)
 	if err != nil {
 		return time.Time{}, err
@@ -96,7 +115,7 @@ func (r *run) drain(ctx context.Context, l *lychgate) (time.Time, error) {
 		}
 		when = time.Now()
 		left := leases(st)
-		return left <= 2*uint64(r.size.othersRate), fmt.Errorf("%d leases are left", left), nil
+		return left <= most, fmt.Errorf("%d leases are left", left), nil
 	})
 	return when, err
 }

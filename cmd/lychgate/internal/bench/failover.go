@@ -37,14 +37,14 @@ func (r *run) failover(ctx context.Context) error {
 }
 
 func (r *run) failOnce(ctx context.Context, s side, round int) (time.Duration, error) {
-	p := planFor(s, load.Cycles, r.prefix(fmt.Sprintf("failover-%d", round)))
+	p := r.planFor(s, load.Cycles, r.prefix(fmt.Sprintf("failover-%d", round)))
 	p.Workers, p.Hold, p.TTL, p.Attempt = probers, r.size.held, r.size.heldTTL, time.Second
 	p.Records = r.path("records")
 	crew, err := hire(ctx, r.children, s, p, startTimeout)
 	if err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, time.Second); err != nil {
+	if err := pause(ctx, r.size.before); err != nil {
 		return 0, err
 	}
 	leader, err := s.leader(ctx)

@@ -15,7 +15,7 @@ import (
 const fillTimeout = 20 * time.Minute
 
 // memory measures what each live lease costs a node: its resident memory with many, less that of the same node before,
-// after a warm-up of a tenth as many that came and went. The worst node counts.
+// after a warm-up of locks that came and went. The worst node counts.
 func (r *run) memory(ctx context.Context) error {
 	ours, err := startLychgate(r.children, r.config.Program, r.path("lychgate"), 0, 0)
 	if err != nil {
@@ -26,6 +26,9 @@ func (r *run) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	resource, client, request := load.Names("bench")
+	r.remark("memory: %d leases, ten of a client, the worst node, its resident memory in all and the part that belongs to no file; names as %q, clients as %q, requests as %q",
+		r.size.leases, resource, client, request)
 	peer, peerAnon, err := r.peerMemory(ctx)
 	if err != nil {
 		return err
@@ -53,7 +56,7 @@ func (r *run) peerMemory(ctx context.Context) (all, private *float64, err error)
 	if err != nil {
 		return nil, nil, err
 	}
-	r.remark("memory: lychgate with %d leases, etcd with %d (a lease with a key each)", r.size.leases, r.size.peerLeases)
+	r.remark("memory: etcd has %d leases, with a key each", r.size.peerLeases)
 	return new(used.all), new(used.private), nil
 }
 
@@ -66,14 +69,14 @@ func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error
 	if err := s.awaitReady(ctx); err != nil {
 		return worst, err
 	}
-	if err := r.warm(ctx, s, leases); err != nil {
+	if err := r.warm(ctx, s); err != nil {
 		return worst, err
 	}
-	before, err := settle(ctx, s)
+	before, err := r.settle(ctx, s)
 	if err != nil {
 		return worst, err
 	}
-	p := fillPlan(s, r.prefix("memory"), leases)
+	p := r.fillPlan(s, leases)
 	began := time.Now()
 	crew, err := hire(ctx, r.children, s, p, fillTimeout)
 	if err != nil {
@@ -81,7 +84,7 @@ func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error
 	}
 	defer crew.child.kill()
 	r.progress("  %s: %d leases after %v", s.name(), leases, time.Since(began).Round(time.Second/10))
-	after, err := settle(ctx, s)
+	after, err := r.settle(ctx, s)
 	if err != nil {
 		return worst, err
 	}
@@ -94,33 +97,43 @@ func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error
 	return worst, nil
 }
 
-// warm has a tenth as many locks come and go, so that what a node keeps of past traffic is there before too.
-func (r *run) warm(ctx context.Context, s side, leases int) error {
-	p := planFor(s, load.Cycles, r.prefix("warm"))
-	p.Workers, p.TTL, p.Duration = 256, time.Minute, 2*time.Second
-	if leases >= 100_000 {
-		p.Duration = 10 * time.Second
-	}
-	records, _, err := r.work(ctx, s, p, p.Duration+startTimeout)
-	if err != nil {
+// warm has locks come and go, over what the leases come over later, so that what a node keeps of past traffic is there
+// before too.
+func (r *run) warm(ctx context.Context, s side) error {
+	p := r.planFor(s, load.Cycles, "warm")
+	p.Workers, p.TTL, p.Duration = 256, time.Minute, r.size.warming
+	if l, ours := s.(*lychgate); ours {
+		p.Kind, p.TTL, p.Records = load.Flow, r.size.heldTTL, ""
+		p.Mix = load.Mix{Clients: r.size.leases / 100, Leases: 1, Churn: 2000, Streams: streams, Window: fillWindow}
+		crew, err := hire(ctx, r.children, s, p, startTimeout)
+		if err != nil {
+			return err
+		}
+		if _, err := crew.finish(ctx, p.Duration+startTimeout); err != nil {
+			return err
+		}
+		_, err = r.drain(ctx, l, 0)
 		return err
 	}
-	r.progress("  %s: %d locks came and went", s.name(), len(records))
-	return nil
+	_, _, err := r.work(ctx, s, p, p.Duration+startTimeout)
+	return err
 }
 
+// fillWindow is how many acquires are under way while a population is filled.
+const fillWindow = 2048
+
 // fillPlan is a population that is filled and kept. A client has ten leases.
-func fillPlan(s side, prefix string, leases int) load.Plan {
-	p := planFor(s, load.Fill, prefix)
+func (r *run) fillPlan(s side, leases int) load.Plan {
+	p := r.planFor(s, load.Fill, "bench")
 	p.Workers, p.Count, p.TTL = 256, leases, time.Hour
-	p.Mix = load.Mix{Clients: leases / 10, Leases: 10, Streams: 8}
+	p.Mix = load.Mix{Clients: leases / 10, Leases: 10, Streams: streams, Window: fillWindow}
 	return p
 }
 
 // settle waits until the nodes' memory has stopped to change, and tells it. What was freed goes back to the system bit by
 // bit.
-func settle(ctx context.Context, s side) ([nodeCount]resident, error) {
-	const step, calm, most = 500 * time.Millisecond, 6, 60
+func (r *run) settle(ctx context.Context, s side) ([nodeCount]resident, error) {
+	const step, most = 500 * time.Millisecond, 60
 	var now, past [nodeCount]resident
 	still := 0
 	for range most {
@@ -139,7 +152,7 @@ func settle(ctx context.Context, s side) ([nodeCount]resident, error) {
 		if still++; changed {
 			still, past = 0, now
 		}
-		if still >= calm {
+		if still >= r.size.calm {
 			break
 		}
 	}

@@ -111,6 +111,6 @@ func poll(ctx context.Context, what string, fn func() (done bool, lacking, final
 }
 
 // planFor is what every plan has in common.
-func planFor(s side, kind, prefix string) load.Plan {
-	return load.Plan{Kind: kind, Addrs: s.addrs(), Prefix: prefix}
+func (r *run) planFor(s side, kind, prefix string) load.Plan {
+	return load.Plan{Kind: kind, Addrs: s.addrs(), Prefix: prefix, Ticketed: !r.config.NoTickets}
 }

@@ -10,17 +10,20 @@ type size struct {
 	workers         []int
 	warmUp, cycling time.Duration
 
-	waiters int
+	contenders, locks int
+	waiters           int
 
 	failovers int
+	before    time.Duration // the kill
 	held      int           // leases that must live through a failover
 	heldTTL   time.Duration // of each
 	after     time.Duration // how long a failover is watched
 
-	leases, peerLeases int // of memory
+	leases, peerLeases int           // of memory
+	warming            time.Duration // before it
+	calm               int           // half seconds without change after which memory has settled
 
 	expiring    int
-	fillRate    float64 // acquires a second that the filling may count on at least
 	othersRate  float64
 	expiryLeast time.Duration
 
@@ -47,7 +50,7 @@ func sizeOf(c Config) size {
 		s = quickSize
 	}
 	if len(c.Addrs) > 0 {
-		s.full, s.workers, s.waiters = false, []int{1, 16}, 20
+		s.full, s.workers, s.contenders, s.locks, s.waiters = false, []int{1, 16}, 8, 2, 20
 	}
 	if len(c.Workers) > 0 {
 		s.workers = c.Workers
@@ -60,18 +63,20 @@ func sizeOf(c Config) size {
 
 var fullSize = size{
 	full: true, rounds: 3, workers: []int{1, 64, 512}, warmUp: 2 * time.Second, cycling: 5 * time.Second,
-	waiters: 1000, failovers: 5, held: 200, heldTTL: 5 * time.Second, after: 7 * time.Second,
-	leases: 1_000_000, peerLeases: 100_000,
-	expiring: 500_000, fillRate: 5000, othersRate: 500, expiryLeast: 10 * time.Second,
+	contenders: 64, locks: 8, waiters: 1000,
+	failovers: 5, before: time.Second, held: 200, heldTTL: 5 * time.Second, after: 7 * time.Second,
+	leases: 1_000_000, peerLeases: 100_000, warming: 10 * time.Second, calm: 6,
+	expiring: 500_000, othersRate: 500, expiryLeast: 10 * time.Second,
 	capacityA: capacity{clients: 20_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 2000, warmUp: 5 * time.Second, time: 30 * time.Second},
 	capacityB: capacity{clients: 100_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 5000.0 / 3, warmUp: 10 * time.Second, time: 30 * time.Second},
 }
 
 var quickSize = size{
 	rounds: 1, workers: []int{1, 64, 512}, warmUp: 500 * time.Millisecond, cycling: 1500 * time.Millisecond,
-	waiters: 100, failovers: 1, held: 50, heldTTL: 5 * time.Second, after: 4 * time.Second,
-	leases: 30_000, peerLeases: 5_000,
-	expiring: 10_000, fillRate: 2500, othersRate: 200, expiryLeast: 6 * time.Second,
-	capacityA: capacity{clients: 5_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 500, warmUp: time.Second, time: 3 * time.Second},
-	capacityB: capacity{clients: 4_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 66, warmUp: time.Second, time: 3 * time.Second},
+	contenders: 64, locks: 8, waiters: 100,
+	failovers: 1, before: 500 * time.Millisecond, held: 50, heldTTL: 5 * time.Second, after: 3 * time.Second,
+	leases: 30_000, peerLeases: 3_000, warming: time.Second, calm: 2,
+	expiring: 10_000, othersRate: 200, expiryLeast: 6 * time.Second,
+	capacityA: capacity{clients: 5_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 500, warmUp: 500 * time.Millisecond, time: 2 * time.Second},
+	capacityB: capacity{clients: 2_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 100.0 / 3, warmUp: 500 * time.Millisecond, time: 2 * time.Second},
 }

@@ -183,14 +183,14 @@ func (d *driver) measured(c *call) bool {
 	return d.from > 0 && c.due >= d.from && (d.to == 0 || c.due < d.to)
 }
 
-// done counts a call that did n lease operations.
+// done counts a call that did n lease operations: what is answered in the measured time is done in it, and the latency is
+// of those that were to be sent in it.
 func (d *driver) done(c *call, now int64, n int) {
-	if !d.measured(c) {
-		return
-	}
-	d.latencies[c.class].Add(time.Duration(now - At(d.began.Add(c.due))))
-	if d.to == 0 || now < At(d.began.Add(d.to)) {
+	if d.from > 0 && now >= At(d.began.Add(d.from)) && (d.to == 0 || now < At(d.began.Add(d.to))) {
 		d.operations += int64(n)
+	}
+	if d.measured(c) {
+		d.latencies[c.class].Add(time.Duration(now - At(d.began.Add(c.due))))
 	}
 }
 

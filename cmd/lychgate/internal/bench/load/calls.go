@@ -49,7 +49,7 @@ func (d *driver) acquire(client, slot int, due time.Duration) *call {
 	c.msg.Kind = &lockpb.Call_Acquire{Acquire: &lockpb.AcquireRequest{
 		Resource: resourceName(d.plan.Prefix, n, slot, int(s.side)), ClientId: clientName(d.plan.Prefix, n),
 		RequestId: requestName(n, c.sequence), Ttl: new(int32(ttl.Milliseconds())),
-		Sequence: c.sequence, Acknowledged: slices.Min(m.open) - 1,
+		Sequence: c.sequence, Acknowledged: slices.Min(m.open) - 1, NoTicket: !d.plan.Ticketed,
 	}}
 	return c
 }

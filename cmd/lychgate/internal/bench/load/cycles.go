@@ -72,11 +72,19 @@ func closeAll(clients []*client.Client) {
 	wg.Wait()
 }
 
+// options are those of every acquire.
+func (w *worker) options() []client.Option {
+	if w.plan.Ticketed {
+		return nil
+	}
+	return []client.Option{client.NoTicket()}
+}
+
 // hold takes the locks that are held all the time.
 func (w *worker) hold(ctx context.Context, c *client.Client) ([]*client.Lease, error) {
 	held := make([]*client.Lease, w.plan.Hold)
 	for i := range held {
-		l, err := c.Acquire(ctx, fmt.Sprintf("%s/held/%d", w.plan.Prefix, i))
+		l, err := c.Acquire(ctx, fmt.Sprintf("%s/held/%d", w.plan.Prefix, i), w.options()...)
 		if err != nil {
 			return nil, fmt.Errorf("hold: %w", err)
 		}
@@ -123,7 +131,7 @@ func (w *worker) acquire(ctx context.Context, c *client.Client, name string) (*c
 		ctx, cancel = context.WithTimeout(ctx, w.plan.Attempt)
 		defer cancel()
 	}
-	l, err := c.Acquire(ctx, name)
+	l, err := c.Acquire(ctx, name, w.options()...)
 	if errors.Is(err, client.ErrAlreadyHeld) {
 		time.Sleep(time.Millisecond) // an acquire that was given up is still being taken back
 	}

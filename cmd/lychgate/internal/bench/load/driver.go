@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -82,6 +83,16 @@ func newDriver(p Plan, share int, began time.Time) *driver {
 		close(d.filled)
 	}
 	return d
+}
+
+// broken is an error if a call failed so far.
+func (d *driver) broken() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.fails == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d calls failed: %s", d.fails, d.fail)
 }
 
 // begin starts the measured time and the churn.
@@ -187,7 +198,7 @@ func (d *driver) due() []*lockpb.Call {
 		}
 		calls = d.beat(calls, int(k%int64(len(d.clients))), at)
 	}
-	for d.filling < fillWindow/max(1, d.plan.Mix.Streams) {
+	for d.filling*max(1, d.plan.Mix.Streams) < d.plan.Mix.Window {
 		k, at, ok := d.fill.due(now)
 		if !ok {
 			break

@@ -19,7 +19,6 @@ const (
 // Bounds of a flow.
 const (
 	flowTick   = 2 * time.Millisecond // how often what is due is sent: part of each latency
-	fillWindow = 8192                 // acquires without an answer while the population is filled
 	lastAnswer = 10 * time.Second     // how long answers are waited for at the end
 )
 
@@ -88,6 +87,11 @@ func (w *worker) stages(ctx context.Context, drivers []*driver) error {
 		case <-d.filled:
 		case <-ctx.Done():
 			return context.Cause(ctx)
+		}
+	}
+	for _, d := range drivers {
+		if err := d.broken(); err != nil {
+			return fmt.Errorf("fill: %w", err)
 		}
 	}
 	w.ready()

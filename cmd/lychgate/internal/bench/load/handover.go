@@ -20,7 +20,7 @@ func (w *worker) handover(ctx context.Context) error {
 	defer closeAll(clients)
 	name := w.plan.Prefix + "/0"
 	first := Record{Asked: Now()}
-	held, err := clients[0].Acquire(ctx, name)
+	held, err := clients[0].Acquire(ctx, name, w.options()...)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (w *worker) handover(ctx context.Context) error {
 // pass waits for the lock and gives it on.
 func (w *worker) pass(ctx context.Context, i int, c *client.Client, name string) {
 	r := Record{Worker: uint32(i), Asked: Now()}
-	l, err := c.Acquire(ctx, name)
+	l, err := c.Acquire(ctx, name, w.options()...)
 	if err != nil {
 		w.note(nil, 1, err)
 		return

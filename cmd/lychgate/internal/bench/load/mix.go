@@ -19,7 +19,13 @@ type Mix struct {
 	// Together has all leases end at this instant: each is taken for what is left until then. 0: for Plan.TTL.
 	Together int64 `json:"together"`
 	Streams  int   `json:"streams"` // sessions that the clients share
+	Window   int   `json:"window"`  // acquires without an answer while the population is filled
 	Keep     bool  `json:"keep"`    // record the acquires of the measured time
+}
+
+// Names are an example of a lease's names: of the resource, the client and the request.
+func Names(prefix string) (resource, client, request string) {
+	return resourceName(prefix, 1234567, 3, 0), clientName(prefix, 1234567), requestName(1234567, 42)
 }
 
 // clientName is the name of a client, as long as those that coordinator/client makes: host, process, random part.

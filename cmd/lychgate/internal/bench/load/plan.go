@@ -33,7 +33,8 @@ type Plan struct {
 	Count     int           `json:"count"`     // leases to fill
 	Prefix    string        `json:"prefix"`    // of resource names
 	TTL       time.Duration `json:"ttl"`
-	Attempt   time.Duration `json:"attempt"` // bounds one acquire; 0: nothing does
+	Ticketed  bool          `json:"ticketed"` // grants are signed; the peer knows no such thing
+	Attempt   time.Duration `json:"attempt"`  // bounds one acquire; 0: nothing does
 	WarmUp    time.Duration `json:"warm_up"`
 	Duration  time.Duration `json:"duration"` // 0: until standard input ends
 	Records   string        `json:"records"`  // file to write
