@@ -10,11 +10,9 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
-// administer serves a call of an operator. It needs the right to administer, and gets in where acquires do not any more.
+// administer serves a call of an operator, which gets in where acquires do not any more. Who may make it is in demandOf.
 func administer[R any](ctx context.Context, s *Server, run func(context.Context) (R, *refusal)) (R, error) {
-	return reply(bounded(ctx, s, opAdmin, func(ctx context.Context) (R, *refusal) {
-		return run(ctx)
-	}))
+	return reply(bounded(ctx, s, opAdmin, run))
 }
 
 // leading makes a call to the leader of the group: here where this node leads it, else there.

@@ -11,6 +11,13 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
+// The state machine's bounds of policies. It has the last word: what it refuses besides has no field of its own.
+const (
+	maxPolicyWaiters  = 100_000
+	maxPolicyAcquires = 1_000_000
+	maxPolicyLeases   = 1_000_000_000
+)
+
 // parsePolicy checks a policy as far as it can be checked without the cluster's own bounds.
 func parsePolicy(in *lockpb.Policy) (lock.Target, lock.Policy, *refusal) {
 	var target lock.Target
@@ -36,10 +43,10 @@ func parsePolicy(in *lockpb.Policy) (lock.Target, lock.Policy, *refusal) {
 		Exclusive:  p.flag("exclusive", in.Exclusive),
 		Shared:     p.flag("shared", in.Shared),
 		MaxWaiters: p.waiters(in.MaxWaiters),
-		MaxLeases:  p.count("max_leases", in.MaxLeases, 1),
+		MaxLeases:  p.count("max_leases", in.MaxLeases, 0, maxPolicyLeases),
 		// A rate of 0 would be a tenant that cannot acquire: that is what access rules are for.
-		AcquireRate:  p.count("acquire_rate", in.AcquireRate, 1),
-		AcquireBurst: p.count("acquire_burst", in.AcquireBurst, 1),
+		AcquireRate:  p.count("acquire_rate", in.AcquireRate, 1, maxPolicyAcquires),
+		AcquireBurst: p.count("acquire_burst", in.AcquireBurst, 1, maxPolicyAcquires),
 	}
 	p.together(in)
 	return target, policy, p.refused
@@ -111,24 +118,30 @@ func (p *policyParser) flag(field string, allowed *bool) *bool {
 	return allowed
 }
 
-func (p *policyParser) count(field string, n *int64, least int64) *int64 {
+func (p *policyParser) count(field string, n *int64, least, most int64) *int64 {
 	if n == nil {
 		return nil
 	}
 	p.of(lock.TargetTenant, field)
-	if *n < least || *n > math.MaxInt32 {
-		p.refuse(field, "%d is not between %d and %d", *n, least, math.MaxInt32)
-	}
+	p.within(field, *n, least, most)
 	return n
+}
+
+func (p *policyParser) within(field string, n, least, most int64) {
+	if n < least || n > most {
+		p.refuse(field, "%d is not between %d and %d", n, least, most)
+	}
 }
 
 func (p *policyParser) waiters(n *int32) *int {
 	if n == nil {
 		return nil
 	}
-	if *n < 1 {
-		p.refuse("max_waiters", "%d is below 1", *n)
+	most := int64(maxPolicyLeases)
+	if p.kind == lock.TargetPrefix {
+		most = maxPolicyWaiters
 	}
+	p.within("max_waiters", int64(*n), 0, most)
 	waiters := int(*n)
 	return &waiters
 }
@@ -169,6 +182,9 @@ func fits(p lock.Policy, c lock.Config) *refusal {
 		case *field.ttl > c.MaxTTL:
 			return invalid(field.name, fmt.Sprintf("%s %d ms is above the cluster's longest TTL, %d ms", field.name, field.ttl.Milliseconds(), c.MaxTTL.Milliseconds()))
 		}
+	}
+	if p.LockDelay != nil && *p.LockDelay > c.MaxTTL {
+		return invalid("lock_delay", fmt.Sprintf("lock_delay %d ms is above the cluster's longest TTL, %d ms", p.LockDelay.Milliseconds(), c.MaxTTL.Milliseconds()))
 	}
 	return nil
 }

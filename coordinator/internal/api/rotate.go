@@ -91,7 +91,7 @@ func (s *Server) rotateOwn(ctx context.Context, in *lockpb.RotateRequest) *refus
 	}
 	s.rotating.Lock()
 	defer s.rotating.Unlock()
-	ctx = metadata.NewIncomingContext(ctx, metadata.MD{}) // what follows are this node's own calls
+	ctx = s.asSelf(metadata.NewIncomingContext(ctx, metadata.MD{})) // what follows are this node's own calls
 	next, err := s.config.Keys.Prepare()
 	if err != nil {
 		return refuse(lockpb.Reason_INTERNAL, err.Error()).notApplied()

@@ -39,6 +39,11 @@ func restPaths() map[string]restPath {
 		"/lock/list":      {http.MethodGet, &lockpb.ListRequest{}},
 		"/cluster/status": {http.MethodGet, &lockpb.StatusRequest{}},
 		"/cluster/keys":   {http.MethodGet, &lockpb.KeysRequest{}},
+
+		"/cluster/keys/rotate":   {http.MethodPost, &lockpb.RotateRequest{}},
+		"/cluster/policy":        {http.MethodPost, &lockpb.PutPolicyRequest{}},
+		"/cluster/policy/delete": {http.MethodPost, &lockpb.DeletePolicyRequest{}},
+		"/cluster/policies":      {http.MethodGet, &lockpb.PoliciesRequest{}},
 	}
 }
 
@@ -156,13 +161,18 @@ func checkBody(body []byte, message proto.Message) *refusal {
 	}
 	var members map[string]json.RawMessage
 	if err := json.Unmarshal(body, &members); err != nil || members == nil {
-		return invalid("", "the body is not a JSON object")
+		return invalid("", "the body, or an object in it, is not a JSON object")
 	}
 	fields := message.ProtoReflect().Descriptor().Fields()
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		field := fieldOf(fields, name)
 		if field == nil {
 			return unknownField(name, fields)
+		}
+		if field.Message() != nil && !field.IsList() {
+			if refused := checkBody(members[name], message.ProtoReflect().NewField(field).Message().Interface()); refused != nil {
+				return refused
+			}
 		}
 		one, err := json.Marshal(map[string]json.RawMessage{name: members[name]})
 		if err != nil || protojson.Unmarshal(one, proto.Clone(message)) != nil {
@@ -245,6 +255,8 @@ func kindName(field protoreflect.FieldDescriptor) string {
 		return "a whole number of 64 bits"
 	case protoreflect.EnumKind:
 		return "one of its names: exclusive, shared"
+	case protoreflect.MessageKind:
+		return "an object of its fields"
 	default:
 		return "a string in UTF-8"
 	}

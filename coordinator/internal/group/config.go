@@ -163,7 +163,7 @@ func (l Limits) validate() error {
 func (c Config) normalise() (Config, error) {
 	c.Timing = c.Timing.withDefaults()
 	c.Limits = c.Limits.withDefaults()
-	set(&c.Version, 1)
+	set(&c.Version, lock.MaxVersion)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
