@@ -77,7 +77,7 @@ func (r reason) Error() string {
 // Error is what every failed call returns: the coordinator's refusal, or what kept it from answering.
 // errors.Is finds the sentinel of its Reason, and the context's error where a context ended the call.
 type Error struct {
-	Op         string         // "acquire", "renew", "release", "cancel", "break", "get", "list", "status", "keys"
+	Op         string         // "acquire", "renew", "release", "cancel", "break", "get", "list", "watch", "hot", "status", "keys"
 	Resource   string         // may be empty
 	Reason     lockpb.Reason  // REASON_UNSPECIFIED: the coordinator did not answer in this API's terms
 	Applied    lockpb.Applied // whether the call took effect: NO, YES, or MAYBE
@@ -188,6 +188,12 @@ func newError(ctx context.Context, op, resource string, err error, sent bool) *E
 		e.Message, e.Err = "", context.Cause(ctx)
 	case strings.Contains(st.Message(), "looked like an HTTP/1.1 header"): // golang.org/x/net/http2
 		e.Message, e.Err = "", fmt.Errorf("%w; is it the HTTP port?", ErrNotCoordinator)
+	case isUntrusted(st):
+		e.Message, e.Err = st.Message(), ErrUntrusted
+	case st.Code() == codes.Unauthenticated: // by this side, or by something in between
+		e.Reason, e.Message = lockpb.Reason_UNAUTHENTICATED, st.Message()
+	case st.Code() == codes.PermissionDenied:
+		e.Reason, e.Message = lockpb.Reason_PERMISSION_DENIED, st.Message()
 	default:
 		e.Message = fmt.Sprintf("no coordinator answered (%s)", st.Message())
 	}
@@ -195,7 +201,9 @@ func newError(ctx context.Context, op, resource string, err error, sent bool) *E
 }
 
 // reads reports whether a call changes nothing, whatever becomes of it.
-func reads(op string) bool { return slices.Contains([]string{"get", "list", "status", "keys"}, op) }
+func reads(op string) bool {
+	return slices.Contains([]string{"get", "list", "status", "keys", "watch", "hot"}, op)
+}
 
 // refusedAtTheDoor reports whether a call with this outcome was refused before anything was proposed.
 func refusedAtTheDoor(c codes.Code) bool {
