@@ -50,7 +50,8 @@ type Config struct {
 	// that they are for; by themselves only where a coordinator has no sessions.
 	Unary bool
 
-	TLS         *tls.Config                                     // nil: plain text
+	TLS         *tls.Config                                     // nil: plain text; see Files
+	Token       Token                                           // nil: none; needs TLS, but on this machine
 	Dialer      func(context.Context, string) (net.Conn, error) // nil: TCP
 	DialOptions []grpc.DialOption                               // added to the client's own
 	Clock       Clock                                           // nil: one that runs in suspend where there is one
@@ -66,6 +67,9 @@ func (c Config) complete() (Config, error) {
 		if a == "" {
 			return c, errors.New("client: an address is empty")
 		}
+	}
+	if err := c.checkToken(); err != nil {
+		return c, err
 	}
 	for name, d := range map[string]time.Duration{
 		"TTL": c.TTL, "WarnBefore": c.WarnBefore, "AttemptTimeout": c.AttemptTimeout,

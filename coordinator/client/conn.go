@@ -38,7 +38,9 @@ type nodes struct {
 	leaders  []string                    // their addresses, by group; empty before a session or a status has told
 	avoid    map[string]time.Duration    // addresses whose last session or call failed, until then on the client's clock
 	plain    map[string]time.Duration    // addresses without sessions, likewise
-	closed   bool
+
+	distrusted map[string]struct{} // addresses whose last handshake failed
+	closed     bool
 }
 
 func newNodes(c Config) (*nodes, error) {
@@ -84,6 +86,9 @@ func dialOptions(c Config) []grpc.DialOption {
 			MinConnectTimeout: 2 * time.Second,
 		}),
 	}
+	if c.Token != nil {
+		opts = append(opts, grpc.WithPerRPCCredentials(bearer{c.Token, c.TLS != nil}))
+	}
 	if c.Dialer != nil {
 		opts = append(opts, grpc.WithContextDialer(c.Dialer))
 	}
@@ -112,6 +117,12 @@ func (n *nodes) judge(addr string, e *Error) {
 	if errors.Is(e, ErrNotCoordinator) {
 		e.Err = fmt.Errorf("%s is %w", addr, e.Err)
 		e.final = len(n.addrs) == 1
+	}
+	switch {
+	case errors.Is(e, ErrUntrusted):
+		e.final = n.distrust(addr)
+	case !e.unreachable():
+		n.trust(addr)
 	}
 	if e.elsewhere() {
 		n.failed(addr)

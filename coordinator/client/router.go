@@ -125,7 +125,7 @@ func (n *nodes) lost(ctx context.Context, addr string, call *lockpb.Call, err er
 	}
 	op, resource := described(call)
 	e := newError(ctx, op, resource, err, sent)
-	if sent && !reads(op) {
+	if sent && !reads(op) && e.Code != codes.Unauthenticated && e.Code != codes.PermissionDenied {
 		e.Applied = lockpb.Applied_MAYBE // a refusal of the session says nothing of the calls that were in it
 	}
 	if ctx.Err() == nil || blames(ctx, call) {
