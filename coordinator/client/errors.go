@@ -47,6 +47,8 @@ var (
 	ErrMemberExists     = reason(lockpb.Reason_MEMBER_EXISTS)
 	ErrNoSuchMember     = reason(lockpb.Reason_NO_SUCH_MEMBER)
 	ErrVersionTooLow    = reason(lockpb.Reason_VERSION_TOO_LOW)
+	ErrQuorumAtRisk     = reason(lockpb.Reason_QUORUM_AT_RISK)
+	ErrNotCaughtUp      = reason(lockpb.Reason_NOT_CAUGHT_UP)
 	ErrInternal         = reason(lockpb.Reason_INTERNAL)
 )
 

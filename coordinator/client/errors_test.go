@@ -51,6 +51,8 @@ var sentinels = map[lockpb.Reason]error{
 	lockpb.Reason_MEMBER_EXISTS:     client.ErrMemberExists,
 	lockpb.Reason_NO_SUCH_MEMBER:    client.ErrNoSuchMember,
 	lockpb.Reason_VERSION_TOO_LOW:   client.ErrVersionTooLow,
+	lockpb.Reason_QUORUM_AT_RISK:    client.ErrQuorumAtRisk,
+	lockpb.Reason_NOT_CAUGHT_UP:     client.ErrNotCaughtUp,
 }
 
 func TestEveryReasonHasItsSentinel(t *testing.T) {

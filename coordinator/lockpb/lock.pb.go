@@ -224,6 +224,8 @@ const (
 	Reason_MEMBER_EXISTS      Reason = 31
 	Reason_NO_SUCH_MEMBER     Reason = 32
 	Reason_VERSION_TOO_LOW    Reason = 33 // not every node knows it yet: finish the upgrade
+	Reason_QUORUM_AT_RISK     Reason = 34 // without this member no majority would be left
+	Reason_NOT_CAUGHT_UP      Reason = 35 // the node is a member without a vote: it was not up to date in time
 )
 
 // Enum value maps for Reason.
@@ -262,6 +264,8 @@ var (
 		31: "MEMBER_EXISTS",
 		32: "NO_SUCH_MEMBER",
 		33: "VERSION_TOO_LOW",
+		34: "QUORUM_AT_RISK",
+		35: "NOT_CAUGHT_UP",
 	}
 	Reason_value = map[string]int32{
 		"REASON_UNSPECIFIED": 0,
@@ -297,6 +301,8 @@ var (
 		"MEMBER_EXISTS":      31,
 		"NO_SUCH_MEMBER":     32,
 		"VERSION_TOO_LOW":    33,
+		"QUORUM_AT_RISK":     34,
+		"NOT_CAUGHT_UP":      35,
 	}
 )
 
@@ -5190,7 +5196,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x13APPLIED_UNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02NO\x10\x01\x12\a\n" +
 	"\x03YES\x10\x02\x12\t\n" +
-	"\x05MAYBE\x10\x03*\x95\x05\n" +
+	"\x05MAYBE\x10\x03*\xbc\x05\n" +
 	"\x06Reason\x12\x16\n" +
 	"\x12REASON_UNSPECIFIED\x10\x00\x12\v\n" +
 	"\aINVALID\x10\x01\x12\x0f\n" +
@@ -5226,7 +5232,9 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x0fUNAUTHENTICATED\x10\x1e\x12\x11\n" +
 	"\rMEMBER_EXISTS\x10\x1f\x12\x12\n" +
 	"\x0eNO_SUCH_MEMBER\x10 \x12\x13\n" +
-	"\x0fVERSION_TOO_LOW\x10!\"\x04\b\x16\x10\x16*\rRESOURCE_FREE2\x9d\a\n" +
+	"\x0fVERSION_TOO_LOW\x10!\x12\x12\n" +
+	"\x0eQUORUM_AT_RISK\x10\"\x12\x11\n" +
+	"\rNOT_CAUGHT_UP\x10#\"\x04\b\x16\x10\x16*\rRESOURCE_FREE2\x9d\a\n" +
 	"\x05Locks\x12N\n" +
 	"\aAcquire\x12 .lychgate.lock.v1.AcquireRequest\x1a!.lychgate.lock.v1.AcquireResponse\x12H\n" +
 	"\x05Renew\x12\x1e.lychgate.lock.v1.RenewRequest\x1a\x1f.lychgate.lock.v1.RenewResponse\x12N\n" +

@@ -84,6 +84,10 @@ func outwardOf(reason lockpb.Reason) outward {
 		return outward{codes.NotFound, http.StatusNotFound, no, "see who is a member with: lychgate cluster status"}
 	case lockpb.Reason_VERSION_TOO_LOW:
 		return outward{codes.FailedPrecondition, http.StatusConflict, no, "a node of an older release is a member: upgrade or remove it"}
+	case lockpb.Reason_QUORUM_AT_RISK:
+		return outward{codes.FailedPrecondition, http.StatusConflict, no, "start the members that are down, or let another one join first"}
+	case lockpb.Reason_NOT_CAUGHT_UP:
+		return outward{codes.FailedPrecondition, http.StatusConflict, no, "start the node with an empty folder, and join it again: it goes on from there"}
 	case lockpb.Reason_INTERNAL, lockpb.Reason_REASON_UNSPECIFIED:
 	}
 	return outward{codes.Internal, http.StatusInternalServerError, maybe, "report this with the node's log"}
