@@ -25,13 +25,15 @@ import (
 
 // Config is a proxy. DefaultConfig has the values that a file may leave out; Validate says what is wrong.
 type Config struct {
-	Node         string        `koanf:"node"`         // names this proxy in logs and metrics
-	Coordinators []string      `koanf:"coordinators"` // HTTP addresses that publish the keys of tickets
-	Cluster      string        `koanf:"cluster"`      // the cluster whose tickets count; empty: that of the first coordinator that answers
-	Admin        string        `koanf:"admin"`        // metrics, health and the table of bindings; not for the world
-	Postgres     []Postgres    `koanf:"postgres"`
-	DrainTimeout time.Duration `koanf:"drain_timeout"` // from a stop to cutting what still runs
-	Log          Log           `koanf:"log"`
+	Node         string   `koanf:"node"`         // names this proxy in logs and metrics
+	Coordinators []string `koanf:"coordinators"` // HTTP addresses that publish the keys of tickets
+	// CoordinatorTLS is for coordinators of https:// addresses.
+	CoordinatorTLS CoordinatorTLS `koanf:"coordinator_tls"`
+	Cluster        string         `koanf:"cluster"` // the cluster whose tickets count; empty: that of the first coordinator that answers
+	Admin          string         `koanf:"admin"`   // metrics, health and the table of bindings; not for the world
+	Postgres       []Postgres     `koanf:"postgres"`
+	DrainTimeout   time.Duration  `koanf:"drain_timeout"` // from a stop to cutting what still runs
+	Log            Log            `koanf:"log"`
 }
 
 // Postgres is one listener in front of one database: floors live in the database, so each has its own.
@@ -46,6 +48,13 @@ type Postgres struct {
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
 	MaxConnections  int           `koanf:"max_connections"`
 	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
+}
+
+// CoordinatorTLS are PEM files. Empty: the CAs that the system trusts, and no certificate of the proxy's own.
+type CoordinatorTLS struct {
+	CA   string `koanf:"ca"`
+	Cert string `koanf:"cert"` // where the coordinators require one
+	Key  string `koanf:"key"`
 }
 
 // TLS is the certificate of a listener; empty means plaintext.
@@ -122,6 +131,7 @@ func (c Config) Validate() error {
 	for i, u := range c.Coordinators {
 		v.httpURL(fmt.Sprintf("coordinators[%d]", i), u)
 	}
+	c.CoordinatorTLS.validate(&v, c.Coordinators)
 	v.address("admin", c.Admin)
 	v.check(c.DrainTimeout > 0, "drain_timeout", "is not above 0")
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -137,6 +147,16 @@ func (c Config) Validate() error {
 		taken[p.Listen] = field + "listen"
 	}
 	return errors.Join(v.errs...)
+}
+
+func (t CoordinatorTLS) validate(v *validation, coordinators []string) {
+	v.check((t.Cert == "") == (t.Key == ""), "coordinator_tls", "needs both cert and key, or neither")
+	if t == (CoordinatorTLS{}) {
+		return
+	}
+	for i, u := range coordinators {
+		v.check(!strings.HasPrefix(u, "http://"), fmt.Sprintf("coordinators[%d]", i), "is plain HTTP, and coordinator_tls is set: say https://")
+	}
 }
 
 func (p Postgres) validate(v *validation, field string) {

@@ -55,6 +55,8 @@ func TestValidateNamesTheField(t *testing.T) {
 		"no node":            {func(c *Config) { c.Node = "" }, "node", "is missing"},
 		"no coordinator":     {func(c *Config) { c.Coordinators = nil }, "coordinators", "is empty"},
 		"coordinator's gRPC": {func(c *Config) { c.Coordinators = []string{"http://a:1", "127.0.0.1:7600"} }, "coordinators[1]", "not an HTTP address"},
+		"half a certificate": {func(c *Config) { c.Coordinators = []string{"https://a:1"}; c.CoordinatorTLS.Cert = "c" }, "coordinator_tls", "needs both cert and key"},
+		"TLS to plain HTTP":  {func(c *Config) { c.CoordinatorTLS.CA = "ca" }, "coordinators[0]", "is plain HTTP"},
 		"admin":              {func(c *Config) { c.Admin = "7610" }, "admin", "not an address"},
 		"admin's port":       {func(c *Config) { c.Admin = "127.0.0.1:76100" }, "admin", "there is no port 76100"},
 		"upstream's port":    {func(c *Config) { second(c).Upstream = "10.0.0.1:54320000" }, "postgres[1].upstream", "there is no port 54320000"},

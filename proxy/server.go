@@ -36,7 +36,7 @@ type Server struct {
 	bound     chan struct{} // closed when every address is listened on
 }
 
-// New checks the configuration and puts the proxy together. It reads the certificates of listeners; apart from
+// New checks the configuration and puts the proxy together. It reads certificates and their CAs; apart from
 // that it does no I/O. A Server that is never run has to be closed.
 func New(config Config, deps Deps) (*Server, error) {
 	if err := config.Validate(); err != nil {
@@ -48,7 +48,11 @@ func New(config Config, deps Deps) (*Server, error) {
 	if deps.Registry == nil {
 		deps.Registry = prometheus.NewRegistry()
 	}
-	keys, err := ticket.NewRemote(ticket.RemoteConfig{URLs: config.Coordinators, Cluster: config.Cluster})
+	web, err := config.CoordinatorTLS.client()
+	if err != nil {
+		return nil, err
+	}
+	keys, err := ticket.NewRemote(ticket.RemoteConfig{URLs: config.Coordinators, Cluster: config.Cluster, Client: web})
 	if err != nil {
 		return nil, err
 	}
