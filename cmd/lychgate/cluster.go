@@ -37,7 +37,7 @@ it knows the other nodes. Exit code 1 if fewer nodes answer than make a quorum.`
 			if err := to.check(); err != nil {
 				return err
 			}
-			nodes, err := survey(cmd.Context(), to.addrs)
+			nodes, err := to.survey(cmd.Context())
 			if err != nil {
 				return explain(err, &to)
 			}
@@ -80,10 +80,10 @@ type polled struct {
 }
 
 // survey asks the addresses for the members, and then the members that were not among them.
-func survey(ctx context.Context, addrs []string) ([]nodeView, error) {
+func (t *target) survey(ctx context.Context) ([]nodeView, error) {
 	var members []*lockpb.Node
 	heard := map[string]*lockpb.StatusResponse{} // by node
-	answers := poll(ctx, addrs)
+	answers := t.poll(ctx, t.addrs)
 	for _, a := range answers {
 		if a.err == nil {
 			heard[a.status.GetNode()] = a.status
@@ -100,7 +100,7 @@ func survey(ctx context.Context, addrs []string) ([]nodeView, error) {
 		}
 	}
 	failed := map[string]error{} // by address
-	for i, a := range poll(ctx, rest) {
+	for i, a := range t.poll(ctx, rest) {
 		if a.err == nil {
 			heard[a.status.GetNode()] = a.status
 		} else {
@@ -130,18 +130,22 @@ func viewNode(m *lockpb.Node, st *lockpb.StatusResponse, err error) nodeView {
 }
 
 // poll asks all addresses at the same time, and returns the answers in their order.
-func poll(ctx context.Context, addrs []string) []polled {
+func (t *target) poll(ctx context.Context, addrs []string) []polled {
 	answers := make([]polled, len(addrs))
 	var wg sync.WaitGroup
 	for i, addr := range addrs {
-		wg.Go(func() { answers[i].status, answers[i].err = askStatus(ctx, addr) })
+		wg.Go(func() { answers[i].status, answers[i].err = t.askStatus(ctx, addr) })
 	}
 	wg.Wait()
 	return answers
 }
 
-func askStatus(ctx context.Context, addr string) (*lockpb.StatusResponse, error) {
-	c, err := client.Dial(client.Config{Addrs: []string{addr}})
+func (t *target) askStatus(ctx context.Context, addr string) (*lockpb.StatusResponse, error) {
+	cfg := client.Config{Addrs: []string{addr}}
+	if err := t.auth.into(&cfg); err != nil {
+		return nil, err
+	}
+	c, err := client.Dial(cfg)
 	if err != nil {
 		return nil, err
 	}

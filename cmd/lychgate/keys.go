@@ -13,8 +13,8 @@ import (
 )
 
 func keysCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "keys", Short: "Show and rotate the keys that verify tickets"}
-	cmd.AddCommand(keysListCommand(), keysRotateCommand())
+	cmd := &cobra.Command{Use: "keys", Short: "Show and rotate the keys that verify tickets, and make tokens"}
+	cmd.AddCommand(keysListCommand(), keysRotateCommand(), keysTokenCommand())
 	return cmd
 }
 

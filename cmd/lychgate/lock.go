@@ -52,10 +52,11 @@ const cancelTimeout = time.Second
 // target is where the coordinators are.
 type target struct {
 	addrs     []string
+	auth      clientAuth
 	waitGiven bool // the caller said how long to wait for the lock
 }
 
-// add gives a command, and those below it, the flag --address.
+// add gives a command, and those below it, the flags that say where the coordinators are, and who calls.
 func (t *target) add(cmd *cobra.Command) {
 	addrs := []string{client.DefaultAddr}
 	if env := os.Getenv("LYCHGATE_ADDR"); env != "" {
@@ -64,6 +65,7 @@ func (t *target) add(cmd *cobra.Command) {
 	cmd.PersistentFlags().StringSliceVar(&t.addrs, "address", addrs,
 		"gRPC `address`es of coordinators; default from LYCHGATE_ADDR")
 	completes(cmd, "address")
+	t.auth.add(cmd)
 }
 
 // check refuses what can be no address.
@@ -96,6 +98,9 @@ func (t *target) dial(cfg client.Config) (*client.Client, error) {
 		return nil, err
 	}
 	cfg.Addrs, cfg.Patience, cfg.CancelTimeout = t.addrs, patience, cancelTimeout
+	if err := t.auth.into(&cfg); err != nil {
+		return nil, err
+	}
 	c, err := client.Dial(cfg)
 	if err != nil {
 		return nil, usageError("%w", err)

@@ -72,10 +72,14 @@ func hintFor(e *client.Error, t *target) string {
 		return "" // the message says the bound, and the coordinator's hint its own units
 	case e.Hint != "":
 		return e.Hint
+	case errors.Is(e, client.ErrUntrusted):
+		return "see --tls-ca, --tls-cert and --tls-key, and whether the coordinator speaks TLS there"
+	case errors.Is(e, client.ErrUnauthenticated):
+		return "say who calls with --token-file or --tls-cert"
 	case errors.Is(e, client.ErrNotCoordinator):
 		return "set --address or LYCHGATE_ADDR to the gRPC port"
 	case errors.Is(e, client.ErrUnreachable):
-		return fmt.Sprintf("is a coordinator running at %s? set --address or LYCHGATE_ADDR",
+		return fmt.Sprintf("is a coordinator running at %s? set --address or LYCHGATE_ADDR, and --tls-ca if it speaks TLS",
 			strings.Join(t.addrs, " or "))
 	case errors.Is(e, client.ErrNoLeader):
 		return "nothing is lost; the cluster has no quorum, or elects a leader: try again"
