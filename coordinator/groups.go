@@ -203,7 +203,7 @@ func (h *hosted) handOver(bound time.Duration) {
 			continue
 		}
 		handing.Go(func() {
-			if err := g.Transfer(ctx); err != nil {
+			if err := g.Transfer(ctx, ""); err != nil {
 				h.logger.Info("leadership not handed over", "group", i, "error", err)
 			}
 		})

@@ -162,6 +162,9 @@ func (c *cluster) leader() *member {
 	deadline := time.Now().Add(30 * time.Second)
 	for time.Now().Before(deadline) {
 		for _, m := range c.members {
+			if m.node() == nil {
+				continue // not started yet
+			}
 			if _, self := m.node().Leader(); !self {
 				continue
 			}

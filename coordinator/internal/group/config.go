@@ -77,6 +77,7 @@ type Timing struct {
 	RPC         time.Duration // bound on one exchange between peers
 	Stop        time.Duration // bound on an orderly stop
 	Disk        time.Duration // a node whose disk has not answered for this long does not take part
+	Stuck       time.Duration // a replica that applies nothing for this long, although there is something, says so
 	Snapshot    time.Duration // how often the need for a snapshot is looked at
 }
 
@@ -105,6 +106,7 @@ func (t Timing) withDefaults() Timing {
 	set(&t.RPC, 5*time.Second)
 	set(&t.Stop, 5*time.Second)
 	set(&t.Disk, max(8*t.Heartbeat, 4*time.Second)) // a busy disk is slow for a second now and then
+	set(&t.Stuck, max(20*t.Heartbeat, 10*time.Second))
 	set(&t.Snapshot, 30*time.Second)
 	return t
 }

@@ -10,6 +10,9 @@ import (
 func (m *muzzle) fit(rpc *raft.RPC) (answered bool) {
 	switch cmd := rpc.Command.(type) {
 	case *raft.AppendEntriesRequest:
+		if cmd.LeaderCommitIndex > m.heard.Load() { // only pass comes here
+			m.heard.Store(cmd.LeaderCommitIndex)
+		}
 		rpc.Command = fitted(cmd, m.covered())
 	case *raft.InstallSnapshotRequest:
 		if covered := m.covered(); covered == 0 || cmd.LastLogIndex > covered {

@@ -37,10 +37,13 @@ type Group struct {
 	raft       atomic.Pointer[raft.Raft] // nil before Run has opened the stores
 	leadership leadership
 
-	key       atomic.Pointer[lock.PutKey] // the node's ticket key: Config.Key, then what SetKey says
-	sightings *sightings
-	memory    atomic.Int32 // a memory
-	reasons   reasons      // why the node does not take part
+	key        atomic.Pointer[lock.PutKey] // the node's ticket key: Config.Key, then what SetKey says
+	sightings  *sightings
+	contacts   atomic.Pointer[contacts] // of the muzzle in use; never nil
+	membership sync.Mutex               // one change of the members at a time
+	port       *Port                    // nil if the transport was given; set before the library runs
+	memory     atomic.Int32             // a memory
+	reasons    reasons                  // why the node does not take part
 }
 
 // New validates the configuration and makes a group that does not run yet.
@@ -60,6 +63,8 @@ func New(config Config) (*Group, error) {
 		sightings:  newSightings(config),
 	}
 	g.SetKey(config.Key)
+	g.contacts.Store(newContacts())
+	g.replica.group = g
 	return g, nil
 }
 

@@ -145,7 +145,7 @@ func (s *succession) stop() {
 		return
 	}
 	s.current.retire(g.config.Timing.Stop)
-	if len(g.config.Members) > 1 && g.replica.healthy() {
+	if len(servers(s.node)) > 1 && g.replica.healthy() {
 		s.transfer()
 	}
 	s.current = nil
@@ -161,26 +161,9 @@ func (g *Group) refuseAll() {
 func (s *succession) transfer() {
 	ctx, cancel := context.WithTimeout(context.Background(), s.group.config.Timing.Stop)
 	defer cancel()
-	if err := s.group.Transfer(ctx); err != nil {
+	if err := s.group.Transfer(ctx, ""); err != nil {
 		s.group.config.Logger.Info("leadership was not handed over", "error", err)
 		return
 	}
 	s.group.config.Logger.Info("handed leadership over")
-}
-
-// Transfer asks another node to lead. It returns once this node no longer does, or with the reason why not.
-func (g *Group) Transfer(ctx context.Context) error {
-	node := g.raft.Load()
-	if node == nil {
-		return g.hint(&Error{Kind: NotLeader, Err: errNotServing})
-	}
-	done := make(chan error, 1)
-	transfer := node.LeadershipTransfer()
-	go func() { done <- transfer.Error() }() // the library bounds it by the election timeout
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }

@@ -223,7 +223,7 @@ func TestClocksThatWereStartedHoursApart(t *testing.T) {
 			led[leader.id]++
 			mustGrant(t, leader.node(), testAcquire("a", fmt.Sprint(i), fmt.Sprint(i), byte(i+1)))
 			time.Sleep(3 * time.Second)
-			if err := leader.node().Transfer(context.Background()); err != nil {
+			if err := leader.node().Transfer(context.Background(), ""); err != nil {
 				t.Logf("transfer: %v", err)
 			}
 		}

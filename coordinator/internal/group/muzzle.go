@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hashicorp/raft"
 )
@@ -15,6 +16,7 @@ type muzzle struct {
 	raft.Transport
 	covered  func() uint64 // the last entry that this node has in a snapshot
 	contacts *contacts
+	heard    atomic.Uint64 // the highest commit index that a leader has told
 	out      chan raft.RPC
 	done     chan struct{}
 	close    sync.Once

@@ -19,7 +19,7 @@ import (
 // Peers asks the other members what they remember.
 type Peers interface {
 	// Ask returns what that member's Group.Answer returns. It ends with ctx at the latest. An answer that came from any
-	// other node is an error.
+	// other node is an error. ErrNotMember, wrapped or not, passes through.
 	Ask(ctx context.Context, member string, q Question) (Answer, error)
 }
 
@@ -176,8 +176,11 @@ func remembering(seen map[string]sighting) (members []string) {
 // Answer is this node's answer to another member's question. It does not wait for a leader; where this node is the leader, it
 // waits a second at most for a majority.
 func (g *Group) Answer(ctx context.Context, q Question) (Answer, error) {
-	if _, ok := g.config.member(q.From); !ok || q.From == g.config.Node {
-		return Answer{}, errors.New("group: the question is from a node that is not another member")
+	if q.From == g.config.Node {
+		return Answer{}, errors.New("group: the question is from a node of this one's own name")
+	}
+	if !g.isMember(q.From) {
+		return Answer{}, ErrNotMember
 	}
 	g.sightings.asked(q)
 	switch memory(g.memory.Load()) {
@@ -231,6 +234,9 @@ func (g *Group) findBeginning(ctx context.Context, isBlank bool) (beginning, Pro
 			return begin, proof
 		}
 		g.explain(isBlank, seen)
+		if errors.Is(failed, ErrNotMember) {
+			g.pend(notJoined)
+		}
 		if g.instant() >= say {
 			say = g.instant() + sayEvery
 			g.config.Logger.Info("not taking part yet", "reason", g.reasons.origin.String(), "error", failed)

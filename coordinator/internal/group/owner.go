@@ -6,10 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
-
-	"github.com/hashicorp/raft"
 )
 
 // owner is a file beside a group's stores that says whose they are. A majority that remembers is all that keeps what
@@ -146,26 +143,4 @@ func syncDir(dir string) error {
 		return err
 	}
 	return errors.Join(d.Sync(), d.Close())
-}
-
-// checkMembers compares the members of the configuration with those in the log, which count.
-func checkMembers(configured []Member, node *raft.Raft) error {
-	future := node.GetConfiguration()
-	if err := future.Error(); err != nil {
-		return fmt.Errorf("read the members: %w", err)
-	}
-	var ids, known []string
-	for _, m := range configured {
-		ids = append(ids, m.ID)
-	}
-	for _, s := range future.Configuration().Servers {
-		known = append(known, string(s.ID))
-	}
-	slices.Sort(ids)
-	slices.Sort(known)
-	if slices.Equal(ids, known) {
-		return nil
-	}
-	return fmt.Errorf("the configuration has the members %s, but the cluster has %s: addresses may change there, members may not",
-		strings.Join(ids, ", "), strings.Join(known, ", "))
 }

@@ -111,9 +111,7 @@ func (g *Group) catchUp(ctx context.Context, node *raft.Raft, from *origin) erro
 			return nil
 		}
 	}
-	if err := checkMembers(g.config.Members, node); err != nil {
-		return err
-	}
+	g.compareMembers(node)
 	if err := from.owner.endRejoining(); err != nil {
 		return err
 	}

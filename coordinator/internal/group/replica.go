@@ -35,6 +35,8 @@ type replica struct {
 	onRestore func(index uint64)
 	replayed  uint64 // last index that was in the log at start
 
+	group *Group // told of members; nil in tests of the replica alone
+
 	mu      sync.RWMutex
 	machine *lock.Machine
 
@@ -93,6 +95,9 @@ func (r *replica) Apply(log *raft.Log) any {
 			Commands: entry.Commands, Results: results, Events: events,
 			Replayed: log.Index <= r.replayed,
 		})
+	}
+	if r.group != nil {
+		r.group.membersChanged(events)
 	}
 	r.waits.applied(log.Index, now, events)
 	return applied{index: log.Index, now: now, results: results}
@@ -165,6 +170,9 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	r.machine = machine
 	r.now.Store(int64(info.Now))
 	r.mu.Unlock()
+	if r.group != nil {
+		r.group.know(machine.Members())
+	}
 	if info.Index > r.told.Load() {
 		r.told.Store(info.Index)
 		r.onRestore(info.Index)

@@ -108,6 +108,7 @@ func (l *life) liveOn(ctx context.Context, stores *Stores) error {
 	}
 	from.muzzle = newMuzzle(l.transport, from.seam.covered.Load)
 	l.muzzle = from.muzzle
+	g.contacts.Store(from.muzzle.contacts)
 	if !g.settle(ctx, from) {
 		g.refuseAll()
 		return nil
@@ -139,6 +140,7 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 			fail(err)
 		}
 	})
+	beside.Go(func() { g.standing(ctx, node, from) })
 	if from.how == rejoins {
 		beside.Go(func() {
 			if err := g.catchUp(ctx, node, from); err != nil {
@@ -217,9 +219,7 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 		return nil, fmt.Errorf("start raft: %w", err)
 	}
 	if from.how != rejoins { // which gets the members from the others
-		if err := checkMembers(g.config.Members, node); err != nil {
-			return nil, errors.Join(err, node.Shutdown().Error())
-		}
+		g.compareMembers(node)
 	}
 	g.raft.Store(node)
 	g.config.Logger.Info("group started", "group", g.config.Group, "begins", from.how.String(), "last_index", g.replica.replayed)

@@ -83,6 +83,9 @@ func TestASnapshotOverAConflictingTail(t *testing.T) {
 				if stuck := index < outcome.Index; stuck != c.stuck {
 					t.Errorf("the old leader has applied %d of %d", index, outcome.Index)
 				}
+				if s := old.node().Status(); (s.Pending != "") != c.stuck {
+					t.Errorf("the old leader says %+v", s)
+				}
 				if c.noSeam {
 					return
 				}
@@ -104,7 +107,7 @@ func TestASnapshotOverAConflictingTail(t *testing.T) {
 					other = cl.others(old)[1]
 				}
 				cl.crash(other)
-				if err := cl.leader().node().Transfer(context.Background()); err != nil && cl.leader() != old {
+				if err := cl.leader().node().Transfer(context.Background(), ""); err != nil && cl.leader() != old {
 					t.Errorf("it cannot lead: %v", err)
 				}
 				mustGrant(t, cl.leader().node(), testAcquire("d", "1", "d", 200))

@@ -112,7 +112,7 @@ func (s *simulation) transfer(*rand.Rand) {
 	defer cancel()
 	for _, m := range s.cluster.members {
 		if _, self := m.node().Leader(); self {
-			_ = m.node().Transfer(ctx) // may fail: another fault's consequences are still felt
+			_ = m.node().Transfer(ctx, "") // may fail: another fault's consequences are still felt
 		}
 	}
 }

@@ -206,6 +206,7 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 		return g.config.Transport, nil
 	}
 	if g.config.Port != nil {
+		g.port = g.config.Port
 		return newTransport(g.config.Port, g.config, logger)
 	}
 	self, _ := g.config.member(g.config.Node)
@@ -217,6 +218,7 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 	if err := port.Listen(); err != nil {
 		return nil, err
 	}
+	g.port = port
 	transport, err := newTransport(port, g.config, logger)
 	if err != nil {
 		return nil, errors.Join(err, port.Close())

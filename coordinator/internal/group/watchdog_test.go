@@ -234,7 +234,7 @@ func TestATermThatCannotBeWritten(t *testing.T) {
 		leader := c.leader()
 		broken := c.others(leader)[0]
 		broken.stable.fail(syscall.ENOSPC)
-		if err := leader.node().Transfer(context.Background()); err != nil { // a new term
+		if err := leader.node().Transfer(context.Background(), ""); err != nil { // a new term
 			t.Logf("transfer: %v", err)
 		}
 		time.Sleep(10 * time.Second)
