@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"encoding/binary"
 	"hash/fnv"
-	"slices"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -25,7 +24,7 @@ func (m *Machine) acquire(c Acquire) Result {
 	if refused := m.admit(c); refused != nil {
 		return refused
 	}
-	if m.mayTakeNow(c.Resource) {
+	if m.mayTakeNow(c.Resource, c.Mode) {
 		return m.acquireNow(c)
 	}
 	return m.enqueue(c)
@@ -53,10 +52,11 @@ func (m *Machine) retry(q slot, c Acquire) Result {
 
 // admit checks a new request; nil means that nothing but the lock itself is in its way.
 func (m *Machine) admit(c Acquire) Result {
-	if c.Mode != lease.Exclusive {
+	rules := m.rulesFor(c.Resource)
+	if !rules.allows(c.Mode) || c.Mode == lease.Shared && m.version < 2 {
 		return Refused{Reason: ReasonModeNotAllowed}
 	}
-	if refused := m.checkTTL(c.TTL); refused != nil {
+	if refused := rules.checkTTL(c.TTL); refused != nil {
 		return refused
 	}
 	if c.Wait > m.config.MaxWait {
@@ -65,6 +65,13 @@ func (m *Machine) admit(c Acquire) Result {
 	if _, taken := m.byLease[c.Lease]; taken || c.Lease.IsZero() {
 		return Refused{Reason: ReasonLeaseIDTaken}
 	}
+	if refused := m.admitClient(c); refused != nil {
+		return refused
+	}
+	return m.admitTenant(c.Identity)
+}
+
+func (m *Machine) admitClient(c Acquire) Result {
 	client, known := m.byClient[clientKey{c.Identity, c.Client}]
 	if !known {
 		return nil
@@ -72,7 +79,7 @@ func (m *Machine) admit(c Acquire) Result {
 	if holder, has := m.hasAlready(client, c.Resource); has {
 		return Refused{Reason: ReasonAlreadyHeld, Holder: holder}
 	}
-	if m.clients.get(client).requests >= m.config.MaxRequests {
+	if m.clients.peek(client).requests >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
 	}
 	return nil
@@ -81,41 +88,35 @@ func (m *Machine) admit(c Acquire) Result {
 // hasAlready reports whether the client holds or awaits the resource.
 func (m *Machine) hasAlready(client slot, name lease.Resource) (Holder, bool) {
 	if _, waits := m.awaits[awaitKey{client, name}]; waits {
-		c := m.clients.get(client)
+		c := m.clients.peek(client)
 		return Holder{Resource: name, Identity: c.identity, Client: c.name}, true
 	}
 	r := m.resources[name]
 	if r == nil {
 		return Holder{}, false
 	}
-	i := slices.IndexFunc(r.holders, func(l slot) bool {
-		return m.requests.get(m.leases.get(l).request).client == client
-	})
-	if i < 0 {
+	l, holds := m.leaseOf(r, client)
+	if !holds {
 		return Holder{}, false
 	}
-	return m.holderOf(r.holders[i]), true
+	return m.holderOf(l), true
 }
 
-// mayTakeNow reports whether a newcomer is granted at once: nobody holds the resource, and nobody in the queue can
-// be granted. The unattached are passed over, except while a new leader keeps free resources for the heads.
-func (m *Machine) mayTakeNow(name lease.Resource) bool {
+// mayTakeNow reports whether a newcomer is granted at once: it can stand beside those who hold the resource, and nobody
+// in the queue is there. The unattached are passed over, except while a new leader keeps resources for the heads.
+func (m *Machine) mayTakeNow(name lease.Resource, mode lease.Mode) bool {
 	r := m.resources[name]
-	if r == nil {
+	switch {
+	case r == nil:
 		return true
-	}
-	if len(r.holders) > 0 {
+	case !m.sharesWith(r, mode) || !m.isOpen(r, mode):
 		return false
 	}
-	if len(r.queue) == 0 {
-		return true
-	}
-	_, eligible := m.eligible(r)
-	return !eligible && m.now >= m.headStart
+	return len(r.queue) == 0 || r.attached == 0 && m.now >= m.headStart
 }
 
 func (m *Machine) acquireNow(c Acquire) Result {
-	token, ok := m.issue()
+	token, ok := m.tokenFor(m.resources[c.Resource])
 	if !ok {
 		return Refused{Reason: ReasonTokensExhausted}
 	}
@@ -128,17 +129,30 @@ func (m *Machine) acquireNow(c Acquire) Result {
 func (m *Machine) enqueue(c Acquire) Result {
 	r := m.resources[c.Resource]
 	if c.Wait <= 0 {
-		return Refused{Reason: ReasonHeld, Holder: m.firstOf(r)}
+		return m.refuseNow(r, c.Mode)
 	}
-	if len(r.queue) >= m.config.MaxWaiters {
-		return Refused{Reason: ReasonTooManyWaiters, Count: m.config.MaxWaiters}
+	if refused := m.admitWaiter(r, c); refused != nil {
+		return refused
+	}
+	if c.Call != 0 {
+		if cycle := m.cycleOf(c); cycle != nil {
+			return Refused{Reason: ReasonDeadlock, Cycle: cycle}
+		}
 	}
 	w := m.await(c, m.remember(c, StageWaiting))
 	return m.waitingOf(w)
 }
 
+// refuseNow says what is in the way of a request that does not wait.
+func (m *Machine) refuseNow(r *resource, mode lease.Mode) Result {
+	if !m.isOpen(r, mode) {
+		return Refused{Reason: ReasonLockDelayed, RetryAfter: m.delays.peek(r.delay).until.Sub(m.now)}
+	}
+	return Refused{Reason: ReasonHeld, Holder: m.firstOf(r)}
+}
+
 func (m *Machine) claimOf(c Acquire, q slot) claim {
-	ttl := cmp.Or(c.TTL, m.config.DefaultTTL)
+	ttl := cmp.Or(c.TTL, m.rulesFor(c.Resource).defaultTTL)
 	return claim{resource: c.Resource, id: c.Lease, owner: c.Owner, ttl: ttl, request: q, mode: c.Mode}
 }
 

@@ -53,6 +53,7 @@ func (m *Machine) init(c Init) Result {
 	}
 	m.initialised = true
 	m.cluster, m.version, m.config = c.Cluster, c.Version, c.Config
+	m.rules = rulesOf(m.config)
 	return Done{}
 }
 

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"time"
 )
 
 // Digest condenses the whole state: equal on all replicas at one log index, live or restored. The index itself is
@@ -14,6 +15,9 @@ func (m *Machine) Digest() [sha256.Size]byte { return m.look().Digest() }
 func (s *Snapshot) Digest() [sha256.Size]byte {
 	d := digester{hash: sha256.New()}
 	d.header(s.header)
+	for delay := range s.Delays() {
+		d.delay(delay)
+	}
 	for c, requests := range s.Clients() {
 		d.client(c)
 		for r := range requests {
@@ -90,6 +94,40 @@ func (d *digester) later(h Header) {
 		d.text(m.GRPC)
 		d.text(m.HTTP)
 	}
+	for _, p := range h.Policies {
+		d.policy(p)
+	}
+}
+
+func (d *digester) policy(p SavedPolicy) {
+	d.text("policy")
+	d.numbers(uint64(p.Target.Kind), uint64(p.Level), uint64(p.At))
+	d.text(p.Target.Name)
+	for _, v := range []*time.Duration{p.Policy.DefaultTTL, p.Policy.MinTTL, p.Policy.MaxTTL, p.Policy.MaxHold, p.Policy.LockDelay} {
+		maybe(d, v)
+	}
+	for _, v := range []*bool{p.Policy.Exclusive, p.Policy.Shared} {
+		d.flag(v != nil)
+		d.flag(v != nil && *v)
+	}
+	maybe(d, p.Policy.MaxWaiters)
+	for _, v := range []*int64{p.Policy.MaxLeases, p.Policy.AcquireRate, p.Policy.AcquireBurst} {
+		maybe(d, v)
+	}
+}
+
+// maybe digests a number that may be absent.
+func maybe[T ~int64 | ~int](d *digester, v *T) {
+	d.flag(v != nil)
+	if v != nil {
+		d.number(uint64(*v))
+	}
+}
+
+func (d *digester) delay(s SavedDelay) {
+	d.text("delay")
+	d.text(string(s.Resource))
+	d.numbers(s.Seq, uint64(s.Until), uint64(s.Mode))
 }
 
 // client and request begin with a mark, so that a list's end is seen.

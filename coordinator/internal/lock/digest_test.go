@@ -48,6 +48,7 @@ type leaf struct {
 // leaves lists those that mean something: the claim of a request that has one, a waiter's place, a lease.
 func leaves(p *parts) []leaf {
 	all := leavesOf("header", reflect.ValueOf(&p.header).Elem())
+	all = append(all, leavesOf("delays", reflect.ValueOf(&p.delays).Elem())...)
 	for i := range p.clients {
 		all = append(all, leavesOf(fmt.Sprintf("client %d", i), reflect.ValueOf(&p.clients[i]).Elem())...)
 		q := &p.own[i][0]
@@ -74,7 +75,15 @@ func leavesOf(path string, v reflect.Value) []leaf {
 		return all
 	case reflect.Slice, reflect.Array:
 		if v.Kind() == reflect.Slice && v.Type().Elem().Kind() == reflect.Struct {
-			return leavesOf(path, v.Index(0))
+			var all []leaf
+			for i := range v.Len() {
+				all = append(all, leavesOf(fmt.Sprintf("%s[%d]", path, i), v.Index(i))...)
+			}
+			return all
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return []leaf{{path, v}, {path + "*", v.Elem()}}
 		}
 	default:
 	}
@@ -94,6 +103,12 @@ func change(t *testing.T, v reflect.Value) {
 		v.SetUint(v.Uint() + 1)
 	case reflect.Slice:
 		v.SetBytes(append(v.Bytes(), 1))
+	case reflect.Pointer:
+		if v.IsNil() {
+			v.Set(reflect.New(v.Type().Elem()))
+		} else {
+			v.SetZero()
+		}
 	case reflect.Array:
 		v.Index(5).SetUint(v.Index(5).Uint() + 1)
 	default:

@@ -1,6 +1,10 @@
 package lock
 
-import "github.com/lychgate/lychgate/coordinator/lease"
+import (
+	"slices"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
 
 // Party is who waits or is waited for.
 type Party struct {
@@ -14,4 +18,94 @@ type Edge struct {
 	Waiter Party
 	Holder Party
 	Lease  lease.ID // that the holder has; zero if it waits itself, ahead of the waiter
+}
+
+// Edges lists who waits for whom, the oldest waits first, for those who look for deadlocks across groups. An edge that
+// others together stand for is left out: a waiter's to one that is behind another in its way. complete is false if
+// there are more than limit.
+func (m *Machine) Edges(limit int) (edges []Edge, complete bool) {
+	complete = true
+	add := func(e Edge) bool {
+		if len(edges) >= limit {
+			complete = false
+			return false
+		}
+		edges = append(edges, e)
+		return true
+	}
+	for _, w := range m.waitersInOrder() {
+		if m.waiters.peek(w).attached && !m.edgesOf(w, add) {
+			break
+		}
+	}
+	return edges, complete
+}
+
+func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
+	rec := m.waiters.peek(w)
+	r := m.resources[rec.resource]
+	at, _ := m.place(r, rec.seq)
+	waiter := m.partyOf(&rec.claim)
+	for at--; at >= 0; at-- {
+		other := m.waiters.peek(r.queue[at])
+		if !other.attached || rec.mode == lease.Shared && other.mode == lease.Shared {
+			continue
+		}
+		if !add(Edge{Waiter: waiter, Holder: m.partyOf(&other.claim)}) {
+			return false
+		}
+		if other.mode == lease.Exclusive {
+			return true // whose own edges are the rest
+		}
+	}
+	if m.sharesWith(r, rec.mode) {
+		return true
+	}
+	for l := range r.all() {
+		held := m.leases.peek(l)
+		if !add(Edge{Waiter: waiter, Holder: m.partyOf(&held.claim), Lease: held.id}) {
+			return false
+		}
+	}
+	return true
+}
+
+func (m *Machine) partyOf(c *claim) Party {
+	q := m.requests.peek(c.request)
+	return Party{Owner: m.ownerOf(c), Client: m.clients.peek(q.client).name, Request: q.id}
+}
+
+// killWait ends a wait that closes a deadlock across groups, if it is still there, and waits for the same.
+func (m *Machine) killWait(c KillWait) Result {
+	q, ok := m.find(c.Identity, c.Client, c.Request)
+	if !ok || m.requests.peek(q).stage != StageWaiting {
+		return Refused{Reason: ReasonNoSuchWait}
+	}
+	w := m.requests.peek(q).claim
+	if !m.waiters.peek(w).attached || !m.waitsForLease(w, c.Lease) && !m.waitsBehind(w, c.Ahead) {
+		return Refused{Reason: ReasonNoSuchWait}
+	}
+	name := m.waiters.peek(w).resource
+	m.dropWait(w, WaitDeadlocked, slices.Clone(c.Cycle))
+	m.promote(name)
+	return Done{}
+}
+
+func (m *Machine) waitsForLease(w slot, id lease.ID) bool {
+	l, ok := m.findLease(id)
+	if !ok {
+		return false
+	}
+	rec, held := m.waiters.peek(w), m.leases.peek(l)
+	return held.resource == rec.resource && !(held.mode == lease.Shared && rec.mode == lease.Shared)
+}
+
+func (m *Machine) waitsBehind(w slot, ahead RequestRef) bool {
+	q, ok := m.find(ahead.Identity, ahead.Client, ahead.Request)
+	if !ok || m.requests.peek(q).stage != StageWaiting {
+		return false
+	}
+	rec, other := m.waiters.peek(w), m.waiters.peek(m.requests.peek(q).claim)
+	return other.attached && other.resource == rec.resource && other.seq < rec.seq &&
+		!(other.mode == lease.Shared && rec.mode == lease.Shared)
 }

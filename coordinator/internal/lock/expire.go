@@ -18,6 +18,8 @@ func (m *Machine) expire(commands []Command) {
 	m.endWaits(m.config.MaxExpiries)
 	m.endTouchedWaits(commands)
 	m.endHeadStart()
+	m.openDue(m.config.MaxExpiries)
+	m.dropKeys()
 	// More than an entry can add, so that the memory of requests does not grow behind the limit.
 	m.forgetOld(m.config.MaxExpiries + 2*len(commands))
 }
@@ -39,17 +41,24 @@ func (m *Machine) expireTouched(commands []Command) {
 		return
 	}
 	var overdue []slot
+	seen := make(map[*resource]struct{}) // a crowd is looked through once
 	for _, c := range commands {
-		if r := m.resources[m.touches(c)]; r != nil {
-			overdue = append(overdue, r.holders...)
+		r := m.resources[m.touches(c)]
+		if _, again := seen[r]; r == nil || again {
+			continue
+		}
+		seen[r] = struct{}{}
+		for l := range r.all() {
+			if m.leases.peek(l).deadline <= m.now {
+				overdue = append(overdue, l)
+			}
 		}
 	}
-	overdue = slices.DeleteFunc(overdue, func(l slot) bool { return m.leases.get(l).deadline > m.now })
 	slices.SortFunc(overdue, func(a, b slot) int {
-		x, y := m.leases.get(a), m.leases.get(b)
+		x, y := m.leases.peek(a), m.leases.peek(b)
 		return cmp.Or(cmp.Compare(x.deadline, y.deadline), cmp.Compare(x.seq, y.seq))
 	})
-	for _, l := range slices.Compact(overdue) {
+	for _, l := range overdue {
 		m.expireLease(l)
 	}
 }
@@ -98,11 +107,12 @@ func (m *Machine) resourceOfRequest(q slot, ok bool) lease.Resource {
 
 func (m *Machine) expireLease(l slot) {
 	rec := m.leases.get(l)
-	cause := EndExpired
 	if rec.unclaimed {
-		cause = EndUnclaimed
+		m.end(l, EndUnclaimed)
+	} else {
+		m.end(l, EndExpired)
+		m.shut(rec.resource, rec.mode)
 	}
-	m.end(l, cause)
 	m.promote(rec.resource)
 }
 

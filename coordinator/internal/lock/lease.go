@@ -1,8 +1,8 @@
 package lock
 
 import (
+	"cmp"
 	"slices"
-	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -10,7 +10,15 @@ import (
 // maxCounter is the largest number of tokens that one incarnation may issue.
 const maxCounter = uint64(1)<<lease.CounterBits - 1
 
-// issue makes the next token. Every grant takes one of its own, also when one command causes several grants, so
+// tokenFor is the token of the next lease on a resource: that of the shared period which it joins, or a new one.
+func (m *Machine) tokenFor(r *resource) (lease.Token, bool) {
+	if r != nil && r.holders() > 0 {
+		return m.leases.peek(r.first()).token, true
+	}
+	return m.issue()
+}
+
+// issue makes the next token. Every grant but a join to a live shared period takes one of its own, also when one command causes several grants, so
 // that tokens never repeat and never go back, whatever is forgotten of the resources.
 func (m *Machine) issue() (lease.Token, bool) {
 	if m.counter >= maxCounter {
@@ -31,6 +39,9 @@ func (m *Machine) grant(c claim, token lease.Token, late bool) slot {
 	if late {
 		stands = min(stands, m.config.ClaimWindow)
 	}
+	if longest := m.rulesFor(c.resource).maxHold; longest != 0 {
+		stands = min(stands, longest)
+	}
 	rec := leaseRecord{
 		claim: c, seq: m.nextSeq(), token: token,
 		since: m.now, deadline: m.now.Add(stands), unclaimed: late,
@@ -40,8 +51,8 @@ func (m *Machine) grant(c claim, token lease.Token, late bool) slot {
 	q.stage, q.claim = StageHeld, l
 	m.byLease[c.id] = c.request
 	m.expiries.set(l, rec.deadline, rec.seq)
-	r := m.resource(c.resource)
-	r.holders = append(r.holders, l)
+	m.join(m.resource(c.resource), l)
+	m.tenants.edit(m.clientOf(c.request).tenant).leases++
 	m.emit(LeaseGranted{Grant: m.grantOf(l), Late: late})
 	return l
 }
@@ -78,14 +89,21 @@ func (m *Machine) renew(c Renew) Result {
 	if refused != nil {
 		return refused
 	}
-	if refused := m.checkTTL(c.TTL); refused != nil {
+	rules := m.rulesFor(m.leases.peek(l).resource)
+	if refused := rules.checkTTL(c.TTL); refused != nil {
 		return refused
 	}
 	rec := m.leases.edit(l)
-	if c.TTL != 0 {
-		rec.ttl = c.TTL
+	deadline := m.now.Add(cmp.Or(c.TTL, rec.ttl))
+	if rules.maxHold != 0 {
+		last := max(rec.since.Add(rules.maxHold), rec.deadline)
+		if last == rec.deadline && !rec.unclaimed {
+			return Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
+		}
+		deadline = min(deadline, last)
 	}
-	rec.deadline, rec.unclaimed = m.now.Add(rec.ttl), false
+	rec.ttl = cmp.Or(c.TTL, rec.ttl)
+	rec.deadline, rec.unclaimed = deadline, false
 	m.expiries.set(l, rec.deadline, rec.seq)
 	return Renewed{m.grantOf(l)}
 }
@@ -97,19 +115,6 @@ func (m *Machine) renewMany(c RenewMany) Result {
 		results[i] = m.renew(Renew{Identity: c.Identity, Lease: id})
 	}
 	return RenewedMany{results}
-}
-
-// checkTTL refuses a TTL outside of the bounds; 0 stands for a default and is always good.
-func (m *Machine) checkTTL(ttl time.Duration) Result {
-	switch {
-	case ttl == 0:
-		return nil
-	case ttl < m.config.MinTTL:
-		return Refused{Reason: ReasonTTLTooShort, Limit: m.config.MinTTL}
-	case ttl > m.config.MaxTTL:
-		return Refused{Reason: ReasonTTLTooLong, Limit: m.config.MaxTTL}
-	}
-	return nil
 }
 
 func (m *Machine) release(c Release) Result {
@@ -132,10 +137,11 @@ func (m *Machine) breakResource(c Break) Result {
 	}
 	var broken []Holder
 	if r := m.resources[c.Resource]; r != nil {
-		for _, l := range slices.Clone(r.holders) {
+		for _, l := range slices.Collect(r.all()) {
 			broken = append(broken, m.holderOf(l))
 			m.end(l, EndBroken)
 		}
+		m.reopen(c.Resource)
 	}
 	m.emit(ResourceBroken{Resource: c.Resource, Token: token, By: c.Identity})
 	m.promote(c.Resource)
@@ -147,7 +153,8 @@ func (m *Machine) end(l slot, cause EndCause) {
 	rec := m.leases.get(l)
 	m.emit(LeaseEnded{Holder: m.holderOf(l), Cause: cause, Request: m.requests.get(rec.request).id})
 	r := m.resources[rec.resource]
-	r.holders = slices.DeleteFunc(r.holders, func(h slot) bool { return h == l })
+	m.leave(r, l)
+	m.tenants.edit(m.clientOf(rec.request).tenant).leases--
 	m.tidy(rec.resource, r)
 	m.expiries.remove(l)
 	m.leases.remove(l)
@@ -157,21 +164,4 @@ func (m *Machine) end(l slot, cause EndCause) {
 		return
 	}
 	m.settle(rec.request, StageEnded)
-}
-
-// resource returns the entry of a name, made if need be.
-func (m *Machine) resource(name lease.Resource) *resource {
-	r := m.resources[name]
-	if r == nil {
-		r = new(resource)
-		m.resources[name] = r
-	}
-	return r
-}
-
-// tidy drops the entry of a resource that nobody holds or awaits.
-func (m *Machine) tidy(name lease.Resource, r *resource) {
-	if len(r.holders) == 0 && len(r.queue) == 0 {
-		delete(m.resources, name)
-	}
 }

@@ -20,16 +20,18 @@ type Machine struct {
 	config      Config
 	index       uint64
 	now         LeaseTime
-	counter     uint64    // tokens issued in this incarnation
-	seq         uint64    // last sequence number given to a client, request or lease
-	headStart   LeaseTime // until then only heads of queues are granted; 0 when that is over
-	keys        []Key     // by node and key id
-	members     []Member  // by id
+	counter     uint64         // tokens issued in this incarnation
+	seq         uint64         // last sequence number given to a client, request or lease
+	headStart   LeaseTime      // until then only heads of queues are granted; 0 when that is over
+	keys        []Key          // by node and key id
+	members     []Member       // by id
+	policies    []policyRecord // by target
 
 	clients  slab[clientRecord]
 	requests slab[requestRecord]
 	waiters  slab[waiterRecord]
 	leases   slab[leaseRecord]
+	delays   slab[delayRecord]
 
 	// Derived from the above.
 	byClient   map[clientKey]slot
@@ -41,6 +43,15 @@ type Machine struct {
 	endings    timers // waiters by ends()
 	oblivions  timers // requests that are over, by until
 	departures timers // clients without requests, by until
+	openings   timers // delays by until
+	rules      rules  // of resources that no policy is about
+	tenants    slab[tenantRecord]
+	byTenant   map[string]slot
+	waits      map[Owner][]slot   // waiters whose callers are there, in order; the wait-for graph
+	namedWaits int                // of them, those whose owner is not their client
+	watched    int                // how many they are
+	torn       map[Owner]struct{} // owners with several of them
+	tornWaits  int                // how many those are
 
 	events []Event // of the entry that is being applied
 }
@@ -68,6 +79,9 @@ func New() *Machine {
 		byLease:   make(map[lease.ID]slot),
 		awaits:    make(map[awaitKey]slot),
 		resources: make(map[lease.Resource]*resource),
+		byTenant:  make(map[string]slot),
+		waits:     make(map[Owner][]slot),
+		torn:      make(map[Owner]struct{}),
 	}
 }
 

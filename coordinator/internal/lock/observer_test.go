@@ -13,6 +13,7 @@ type observer struct {
 	*lock.Machine
 	checker *invariant.Checker
 	index   uint64
+	cyclic  bool // it was of version 1, so an owner may wait for itself
 }
 
 func newObserver(config lock.Config) *observer {
@@ -22,6 +23,7 @@ func newObserver(config lock.Config) *observer {
 // step applies one entry. The error is the checker's, or the machine's own inconsistency.
 func (o *observer) step(e lock.Entry) ([]lock.Result, []lock.Event, error) {
 	o.index++
+	o.cyclic = o.cyclic || o.Info().Initialised && o.Info().Version < 2
 	results, events := o.Apply(o.index, e)
 	if len(results) != len(e.Commands) {
 		return nil, nil, fmt.Errorf("%d results for %d commands", len(results), len(e.Commands))
@@ -35,5 +37,11 @@ func (o *observer) step(e lock.Entry) ([]lock.Result, []lock.Event, error) {
 			return results, events, err
 		}
 	}
-	return results, events, o.Check()
+	if err := o.Check(); err != nil || o.cyclic {
+		return results, events, err
+	}
+	if err := o.CheckAcyclic(); err != nil {
+		return results, events, fmt.Errorf("%w: %+v -> %+v", err, e, results)
+	}
+	return results, events, nil
 }

@@ -21,6 +21,10 @@ func (m *Machine) await(c Acquire, q slot) slot {
 	m.endings.set(w, rec.ends(), rec.seq)
 	r := m.resource(c.Resource)
 	r.queue = append(r.queue, w)
+	m.tenants.edit(m.clientOf(q).tenant).waiters++
+	if rec.attached {
+		m.watch(w)
+	}
 	m.emit(WaitStarted(m.waiterOf(w)))
 	return w
 }
@@ -31,19 +35,23 @@ func (m *Machine) attach(w slot, call uint64) Result {
 	if call == 0 {
 		return m.waitingOf(w)
 	}
-	if !m.waiters.get(w).attached {
+	if !m.waiters.peek(w).attached {
+		m.waiters.edit(w).attached = true
+		m.watch(w)
+		if cycle := m.cycleThrough(w); cycle != nil {
+			m.waiters.edit(w).attached = false
+			m.unwatch(w)
+			return Refused{Reason: ReasonDeadlock, Cycle: cycle}
+		}
 		v := m.waiterOf(w)
 		m.emit(WaitAttached{Resource: v.Resource, Identity: v.Identity, Client: v.Client, Request: v.Request})
 	}
 	rec := m.waiters.edit(w)
-	rec.call, rec.attached = call, true
+	rec.call = call
 	m.endings.set(w, rec.ends(), rec.seq)
-	name, q := rec.resource, rec.request
-	r := m.resources[name]
-	if next, ok := m.eligible(r); ok && next == w && len(r.holders) == 0 {
-		m.grantWaiter(w, false)
-	}
-	if req := m.requests.get(q); req.stage == StageHeld {
+	q := rec.request
+	m.grantNext(m.resources[rec.resource], w)
+	if req := m.requests.peek(q); req.stage == StageHeld {
 		return Granted{Grant: m.grantOf(req.claim), Retried: true}
 	}
 	return m.waitingOf(w)
@@ -62,6 +70,7 @@ func (m *Machine) detach(c Detach) Result {
 	if w := m.waiters.get(r.claim); w.attached && w.call == c.Call {
 		m.unattach(r.claim)
 		m.emit(WaitDetached{Resource: w.resource, Identity: c.Identity, Client: c.Client, Request: c.Request})
+		m.promote(w.resource) // an exclusive one who is away is passed by shared ones
 	}
 	return Done{}
 }
@@ -71,45 +80,64 @@ func (m *Machine) unattach(w slot) {
 	if !m.waiters.get(w).attached {
 		return
 	}
+	m.unwatch(w)
 	rec := m.waiters.edit(w)
 	rec.attached, rec.grace = false, m.now.Add(m.config.Grace)
 	m.endings.set(w, rec.ends(), rec.seq)
 }
 
-// promote grants a free resource to the next waiter that is there, if any. A waiter whose own time is up is dropped
-// here and now, whatever its timer has got to, so that it cannot be granted first.
+// promote grants a resource to those who are next and can have it together, if any. A waiter whose own time is up is
+// dropped here and now, whatever its timer has got to, so that it cannot be granted first.
 func (m *Machine) promote(name lease.Resource) {
 	r := m.resources[name]
-	if r == nil || len(r.holders) > 0 {
+	if r == nil || r.holders() > 0 && m.leases.peek(r.first()).mode == lease.Exclusive {
 		return
 	}
 	m.dropOverdue(name, r)
-	if w, ok := m.eligible(r); ok {
-		m.grantWaiter(w, true)
+	m.grantNext(r, none)
+}
+
+// grantNext grants the waiters that are next. All but here, whose call this command is, learn of it as an event.
+func (m *Machine) grantNext(r *resource, here slot) {
+	for _, w := range m.nextRun(r) {
+		m.grantWaiter(w, w != here)
 	}
 }
 
-// eligible finds the waiter that is next: the first whose caller is there, but during the head start none that is
-// not the head. Its own time must not be up: see dropOverdue.
-func (m *Machine) eligible(r *resource) (slot, bool) {
-	for i, w := range r.queue {
-		if i > 0 && m.now < m.headStart {
+// nextRun finds the waiters that are next: the first whose caller is there, if its mode fits those who hold the
+// resource, and if it is shared the shared ones behind it up to the next exclusive one that is there. During the head
+// start nobody passes one who is away. The waiters' own time must not be up: see dropOverdue.
+func (m *Machine) nextRun(r *resource) []slot {
+	if r.attached == 0 {
+		return nil
+	}
+	var run []slot
+	for _, w := range r.queue {
+		rec := m.waiters.peek(w)
+		if !rec.attached {
+			if m.now < m.headStart {
+				break
+			}
+			continue
+		}
+		if !m.sharesWith(r, rec.mode) || !m.isOpen(r, rec.mode) || len(run) > 0 && rec.mode == lease.Exclusive {
 			break
 		}
-		if m.waiters.get(w).attached {
-			return w, true
+		run = append(run, w)
+		if rec.mode == lease.Exclusive {
+			break
 		}
 	}
-	return 0, false
+	return run
 }
 
 // grantWaiter takes a waiter out of the queue and gives it the lease. Without tokens it goes on waiting.
 func (m *Machine) grantWaiter(w slot, late bool) {
-	token, ok := m.issue()
+	c := m.waiters.peek(w).claim
+	token, ok := m.tokenFor(m.resources[c.resource])
 	if !ok {
 		return
 	}
-	c := m.waiters.get(w).claim
 	m.grant(c, token, late)
 	m.unqueue(w)
 }
@@ -120,7 +148,7 @@ func (m *Machine) dropOverdue(name lease.Resource, r *resource) {
 		return
 	}
 	for _, w := range slices.Clone(r.queue) {
-		if m.waiters.get(w).ends() <= m.now {
+		if m.waiters.peek(w).ends() <= m.now {
 			m.giveUp(w)
 		}
 	}
@@ -138,11 +166,18 @@ func (m *Machine) giveUp(w slot) {
 
 // endWait takes a waiter out of the queue without a grant.
 func (m *Machine) endWait(w slot, cause WaitCause) {
+	m.dropWait(w, cause, nil)
+}
+
+// dropWait is endWait with the deadlock that it ends.
+func (m *Machine) dropWait(w slot, cause WaitCause, cycle []Owner) {
 	rec := m.waiters.get(w)
 	c := m.clientOf(rec.request)
+	at := m.waitingOf(w)
 	m.emit(WaitEnded{
 		Resource: rec.resource, Identity: c.identity, Client: c.name,
 		Request: m.requests.get(rec.request).id, Cause: cause,
+		Position: at.Position, Blocker: at.Holder, Cycle: cycle,
 	})
 	delete(m.byLease, rec.id)
 	m.unqueue(w)
@@ -157,8 +192,12 @@ func (m *Machine) endWait(w slot, cause WaitCause) {
 func (m *Machine) unqueue(w slot) {
 	rec := m.waiters.get(w)
 	r := m.resources[rec.resource]
+	if rec.attached {
+		m.unwatch(w)
+	}
 	at, _ := m.place(r, rec.seq)
 	r.queue = slices.Delete(r.queue, at, at+1)
+	m.tenants.edit(m.clientOf(rec.request).tenant).waiters--
 	m.tidy(rec.resource, r)
 	m.endings.remove(w)
 	delete(m.awaits, awaitKey{m.requests.get(rec.request).client, rec.resource})
@@ -168,6 +207,6 @@ func (m *Machine) unqueue(w slot) {
 // place finds a waiter in the queue; the head is 0.
 func (m *Machine) place(r *resource, seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(r.queue, seq, func(w slot, seq uint64) int {
-		return cmp.Compare(m.waiters.get(w).seq, seq)
+		return cmp.Compare(m.waiters.peek(w).seq, seq)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -28,6 +29,7 @@ func smallConfig() lock.Config {
 type world struct {
 	t      *rapid.T
 	now    lock.LeaseTime
+	live   *observer // what has become of the commands so far
 	past   []lock.Acquire
 	calls  uint64
 	leases int
@@ -49,7 +51,7 @@ func (w *world) entry() lock.Entry {
 // command makes a new request or one about an earlier request, mostly by its owner.
 func (w *world) command() lock.Command {
 	kind := pick(w, "kind", "acquire", "acquire", "acquire", "acquire", "retry", "retry", "retry", "renew", "renew",
-		"release", "cancel", "cancel", "detach", "break", "leader", "forestall")
+		"release", "cancel", "cancel", "detach", "break", "leader", "forestall", "later", "later", "later")
 	past := w.recent()
 	switch kind {
 	case "acquire":
@@ -71,6 +73,8 @@ func (w *world) command() lock.Command {
 		return lock.Detach{Identity: past.Identity, Client: past.Client, Request: past.Request, Call: call}
 	case "break":
 		return lock.Break{Identity: "admin", Resource: w.resource()}
+	case "later":
+		return w.later(past)
 	case "forestall":
 		return lock.Cancel{Identity: w.identity(), Client: w.client(), Request: w.request(), AsOf: w.asOf()}
 	}
@@ -86,7 +90,7 @@ func (w *world) recent() lock.Acquire {
 }
 
 func (w *world) owner(c lock.Acquire) lease.Identity {
-	return pick(w, "owner", c.Identity, c.Identity, c.Identity, c.Identity, c.Identity, c.Identity, "y")
+	return pick(w, "owner", c.Identity, c.Identity, c.Identity, c.Identity, c.Identity, c.Identity, "t:y")
 }
 
 // retry is a copy, by the same node or another one, seldom with a parameter changed.
@@ -108,9 +112,10 @@ func (w *world) acquire() lock.Acquire {
 		Mode: lease.Exclusive, TTL: pick(w, "ttl", 0, 0, 0, 0, 0, 5*time.Second, time.Second), AsOf: w.asOf(),
 		Wait: pick(w, "wait", 0, 3*time.Second, 8*time.Second, 8*time.Second, 8*time.Second, 9*time.Second), Call: w.call(),
 	}
-	if pick(w, "mode", 0, 0, 0, 0, 0, 0, 0, 0, 0, 1) == 1 {
+	if pick(w, "mode", 0, 0, 1) == 1 {
 		c.Mode = lease.Shared
 	}
+	c.Owner = pick(w, "owner", "", "", "", "a", "thread")
 	if c.Client == "c" { // numbers its requests
 		c.Sequence = uint64(c.Request[0] - '0')
 		c.Acknowledged = uint64(rapid.IntRange(0, 4).Draw(w.t, "acknowledged"))
@@ -121,7 +126,7 @@ func (w *world) acquire() lock.Acquire {
 }
 
 func (w *world) identity() lease.Identity {
-	return pick[lease.Identity](w, "identity", "x", "x", "x", "y")
+	return pick[lease.Identity](w, "identity", "x", "x", "x", "t:y")
 }
 func (w *world) client() lease.ClientID { return pick[lease.ClientID](w, "client", "a", "b", "c") }
 func (w *world) resource() lease.Resource {
@@ -157,15 +162,20 @@ func TestRandom(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := smallConfig()
 		live, encoded, restored := newObserver(config), lock.New(), lock.New()
-		w := &world{t: t}
+		w := &world{t: t, live: live}
 		var frozen []frozenSnapshot
-		entry := lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "c", Version: 1, Config: config}}}
+		entry := lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "c", Version: pick[uint32](w, "version", 1, 2, 2, 2, 2), Config: config}}}
 		for i := range uint64(rapid.IntRange(40, 100).Draw(t, "entries")) {
+			if err := live.Accepts(entry); err != nil {
+				t.Fatalf("entry %d: %v", i+1, err)
+			}
+			version := live.Info().Version
 			results, events, err := live.step(entry)
 			if err != nil {
 				t.Fatalf("entry %d: %v", i+1, err)
 			}
 			count(hits, entry, results, events)
+			countLater(hits, version, entry, results, events)
 			sameOutcome(t, "behind the codec", encoded, i+1, recoded(t, entry), results, events, live.Digest())
 			if rapid.IntRange(0, 3).Draw(t, "restore") == 0 {
 				restored = restore(t, restored)
@@ -183,7 +193,7 @@ func TestRandom(t *testing.T) {
 		}
 		drain(t, live, w.now)
 	})
-	for _, must := range mustHit {
+	for _, must := range slices.Concat(mustHit, mustHitLater) {
 		if hits[must] == 0 {
 			t.Errorf("no run had %q: the test proves less than it should", must)
 		}
@@ -281,8 +291,10 @@ func count(hits map[string]int, e lock.Entry, results []lock.Result, events []lo
 		case lock.WaitEnded:
 			hits[map[lock.WaitCause]string{
 				lock.WaitTimedOut: "waited too long", lock.WaitAbandoned: "abandoned", lock.WaitCancelled: "cancelled while waiting",
+				lock.WaitDeadlocked: "victim of a deadlock across groups", lock.WaitRecovered: "recovered while waiting",
 			}[event.Cause]]++
-		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted:
+		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
+			lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 		}
 	}
 	for _, result := range results {
@@ -300,7 +312,7 @@ func count(hits map[string]int, e lock.Entry, results []lock.Result, events []lo
 			}[r.Was]]++
 		case lock.Refused:
 			hits[r.Reason.String()]++
-		case lock.Waiting, lock.Renewed, lock.Released, lock.Broken, lock.Done:
+		case lock.Waiting, lock.Renewed, lock.RenewedMany, lock.Released, lock.Broken, lock.Done:
 		}
 	}
 	hits[fmt.Sprintf("entries of %d commands", len(e.Commands))]++

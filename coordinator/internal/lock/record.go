@@ -17,6 +17,7 @@ type clientRecord struct {
 	acknowledged uint64    // requests numbered up to it are refused as too old
 	until        LeaseTime // acknowledged is remembered at least so long
 
+	tenant   slot       // derived
 	requests int        // derived
 	numbered []numbered // derived: the requests numbered above acknowledged, ascending
 }
@@ -99,9 +100,3 @@ type leaseRecord struct {
 }
 
 func (l leaseRecord) live() bool { return l.seq != 0 }
-
-// resource is derived from the waiters and leases; one that has neither is not kept.
-type resource struct {
-	holders []slot // leases in the order of their grants
-	queue   []slot // waiters in the order of their sequence numbers
-}

@@ -1,5 +1,12 @@
 package lock
 
+import (
+	"cmp"
+	"slices"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
 // Recover begins another life of the cluster, after a state was restored that may lack what its last life did: every
 // lease and wait ends, and the incarnation rises, so that every later token is above all that were ever issued.
 // Requests are remembered as ended. It is refused unless Cluster is the state's and Incarnation is above its own.
@@ -14,3 +21,30 @@ func (Recover) command() {}
 type Recovered struct{ Incarnation uint32 }
 
 func (Recovered) event() {}
+
+// recover ends all that lives, waits first so that nothing is granted on the way, and begins the incarnation. It is as
+// long as the state is large.
+func (m *Machine) recover(c Recover) Result {
+	switch {
+	case c.Cluster != m.cluster:
+		return Refused{Reason: ReasonOtherCluster}
+	case c.Incarnation <= m.incarnation:
+		return Refused{Reason: ReasonIncarnationTooLow, Count: int(m.incarnation)}
+	case c.Incarnation > lease.MaxIncarnation:
+		return Refused{Reason: ReasonIncarnationTooHigh, Count: int(lease.MaxIncarnation)}
+	}
+	for _, w := range m.waitersInOrder() {
+		m.endWait(w, WaitRecovered)
+	}
+	leases := m.leases.slots()
+	slices.SortFunc(leases, func(a, b slot) int { return cmp.Compare(m.leases.peek(a).seq, m.leases.peek(b).seq) })
+	for _, l := range leases {
+		m.end(l, EndRecovered)
+	}
+	for _, d := range m.delays.slots() {
+		m.reopen(m.delays.peek(d).resource)
+	}
+	m.incarnation, m.counter, m.headStart = c.Incarnation, 0, 0
+	m.emit(Recovered{Incarnation: c.Incarnation})
+	return Done{}
+}

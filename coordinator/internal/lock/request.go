@@ -77,7 +77,7 @@ func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
 		m.departures.remove(i)
 		return i
 	}
-	i := m.clients.add(clientRecord{identity: by, name: name, seq: m.nextSeq()})
+	i := m.clients.add(clientRecord{identity: by, name: name, seq: m.nextSeq(), tenant: m.enter(by)})
 	m.byClient[key] = i
 	return i
 }
@@ -175,6 +175,7 @@ func (m *Machine) depart(client slot) {
 	}
 	m.departures.remove(client)
 	m.clients.remove(client)
+	m.exit(c.tenant)
 	delete(m.byClient, clientKey{c.identity, c.name})
 }
 
@@ -189,14 +190,7 @@ func (m *Machine) cancel(c Cancel) Result {
 	r := m.requests.get(q)
 	switch r.stage {
 	case StageWaiting:
-		name := m.waiters.get(r.claim).resource
-		cause := WaitCancelled
-		if c.TimedOut {
-			cause = WaitTimedOut
-		}
-		m.endWait(r.claim, cause)
-		m.promote(name)
-		return Cancelled{Was: RequestWaiting}
+		return m.cancelWait(r.claim, c.TimedOut)
 	case StageHeld:
 		holder := m.holderOf(r.claim)
 		if c.TimedOut {
@@ -211,6 +205,18 @@ func (m *Machine) cancel(c Cancel) Result {
 		return Cancelled{Was: RequestUnknown}
 	}
 	panic("lock: a request is in no stage")
+}
+
+func (m *Machine) cancelWait(w slot, timedOut bool) Result {
+	cause := WaitCancelled
+	if timedOut {
+		cause = WaitTimedOut
+	}
+	last := m.waitingOf(w)
+	name := m.waiters.peek(w).resource
+	m.endWait(w, cause)
+	m.promote(name)
+	return Cancelled{Was: RequestWaiting, Position: last.Position, Blocker: last.Holder}
 }
 
 func (m *Machine) forestall(c Cancel) Result {

@@ -1,7 +1,6 @@
 package lock
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 
@@ -27,6 +26,10 @@ func NewRestorer(h Header) (*Restorer, error) {
 	m.config, m.index, m.now = h.Config, h.Index, h.Now
 	m.counter, m.seq, m.headStart = h.Counter, h.Seq, h.HeadStart
 	m.keys, m.members = slices.Clone(h.Keys), slices.Clone(h.Members)
+	m.rules = rulesOf(m.config)
+	if err := m.restorePolicies(h.Policies); err != nil {
+		return nil, err
+	}
 	return &Restorer{m: m, seqs: make(map[uint64]struct{})}, nil
 }
 
@@ -53,6 +56,43 @@ func checkHeader(h Header) error {
 	return nil
 }
 
+func (m *Machine) restorePolicies(saved []SavedPolicy) error {
+	for _, s := range saved {
+		p := policyRecord{target: s.Target, policy: s.Policy, level: s.Level, at: s.At}
+		switch {
+		case !m.fits(s.Target, s.Policy):
+			return fmt.Errorf("the policy of %v is not valid", s.Target)
+		case s.Policy.AcquireRate == nil && (s.Level != 0 || s.At != 0),
+			s.Policy.AcquireRate != nil && (s.Level < 0 || s.Level > p.burst()*oneAcquire || s.At < 0 || s.At > m.now):
+			return fmt.Errorf("the bucket of %v is not valid", s.Target)
+		case len(m.policies) >= maxPolicies:
+			return fmt.Errorf("there are more than %d policies", maxPolicies)
+		case len(m.policies) > 0 && compareTargets(m.policies[len(m.policies)-1].target, s.Target) >= 0:
+			return fmt.Errorf("the policies are not in order")
+		}
+		m.policies = append(m.policies, p)
+	}
+	if !settlePolicies(m.policies, m.rules) {
+		return fmt.Errorf("the policies do not fit one another")
+	}
+	return nil
+}
+
+// Delay adds a closed resource. The delays come before the clients.
+func (r *Restorer) Delay(d SavedDelay) error {
+	m := r.m
+	if err := r.takeSeq(d.Seq); err != nil {
+		return fmt.Errorf("delay of %q: %w", d.Resource, err)
+	}
+	res := m.resource(d.Resource)
+	if d.Resource == "" || res.delay != none || d.Mode != lease.Exclusive && d.Mode != lease.Shared {
+		return fmt.Errorf("the delay of %q is not valid", d.Resource)
+	}
+	res.delay = m.delays.add(delayRecord{resource: d.Resource, seq: d.Seq, until: d.Until, mode: d.Mode})
+	m.openings.set(res.delay, d.Until, d.Seq)
+	return nil
+}
+
 // Client adds a client. The requests added next are its own.
 func (r *Restorer) Client(c SavedClient) error {
 	key := clientKey{c.Identity, c.Client}
@@ -65,6 +105,7 @@ func (r *Restorer) Client(c SavedClient) error {
 	r.settleClient()
 	r.client = r.m.clients.add(clientRecord{
 		identity: c.Identity, name: c.Client, seq: c.Seq, acknowledged: c.Acknowledged, until: c.Until,
+		tenant: r.m.enter(c.Identity),
 	})
 	r.any = true
 	r.m.byClient[key] = r.client
@@ -134,7 +175,8 @@ func (r *Restorer) newClaim(q slot, s SavedRequest) (claim, error) {
 	if _, twice := r.m.byLease[c.Lease]; twice || c.Lease.IsZero() {
 		return claim{}, fmt.Errorf("request %q: its lease id is zero or in use", s.Request)
 	}
-	if c.Resource == "" || c.TTL <= 0 || c.Mode != lease.Exclusive {
+	known := c.Mode == lease.Exclusive || c.Mode == lease.Shared && r.m.version >= 2
+	if c.Resource == "" || c.TTL <= 0 || !known {
 		return claim{}, fmt.Errorf("request %q: its claim is not valid", s.Request)
 	}
 	r.m.byLease[c.Lease] = q
@@ -160,6 +202,7 @@ func (r *Restorer) waiter(q slot, s SavedRequest) error {
 	m.endings.set(w, m.waiters.get(w).ends(), s.Seq)
 	res := m.resource(c.resource)
 	res.queue = append(res.queue, w)
+	m.tenants.edit(m.clients.peek(r.client).tenant).waiters++
 	return nil
 }
 
@@ -173,9 +216,14 @@ func (r *Restorer) lease(q slot, s SavedRequest) error {
 		return fmt.Errorf("request %q: its lease: %w", s.Request, err)
 	}
 	res := m.resource(c.resource)
+	_, twice := m.leaseOf(res, r.client)
 	switch {
-	case len(res.holders) > 0:
-		return fmt.Errorf("resource %q has two exclusive holders", c.resource)
+	case twice:
+		return fmt.Errorf("request %q: its client holds %q twice", s.Request, c.resource)
+	case !m.sharesWith(res, c.mode):
+		return fmt.Errorf("resource %q has an exclusive holder and another one", c.resource)
+	case res.holders() > 0 && m.leases.peek(res.first()).token != s.Lease.Token:
+		return fmt.Errorf("resource %q has shared holders of two tokens", c.resource)
 	case s.Lease.Token == 0 || s.Lease.Token > m.lastToken():
 		return fmt.Errorf("resource %q: the token %d was never issued", c.resource, s.Lease.Token)
 	}
@@ -185,7 +233,8 @@ func (r *Restorer) lease(q slot, s SavedRequest) error {
 	})
 	m.requests.edit(q).claim = l
 	m.expiries.set(l, s.Lease.Deadline, s.Lease.Seq)
-	res.holders = append(res.holders, l)
+	m.join(res, l)
+	m.tenants.edit(m.clients.peek(r.client).tenant).leases++
 	return nil
 }
 
@@ -194,9 +243,13 @@ func (r *Restorer) Machine() (*Machine, error) {
 	r.settleClient()
 	m := r.m
 	for _, res := range m.resources {
-		slices.SortFunc(res.queue, func(a, b slot) int {
-			return cmp.Compare(m.waiters.get(a).seq, m.waiters.get(b).seq)
-		})
+		slices.SortFunc(res.queue, m.bySeq)
+		m.sortHolders(res)
+	}
+	for _, w := range m.waiters.slots() {
+		if m.waiters.peek(w).attached {
+			m.watch(w)
+		}
 	}
 	return m, nil
 }

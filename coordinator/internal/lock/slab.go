@@ -46,6 +46,9 @@ func (s *slab[T]) take() slot {
 // get returns a copy of the record: a pointer could outlive its page's being shared.
 func (s *slab[T]) get(i slot) T { return s.pages[i/pageSize][i%pageSize] }
 
+// peek returns the record for a look at it, without a copy. The pointer is good until the next change of any record.
+func (s *slab[T]) peek(i slot) *T { return &s.pages[i/pageSize][i%pageSize] }
+
 // edit returns the record for changing it. The pointer is good until the next freeze.
 func (s *slab[T]) edit(i slot) *T {
 	p := i / pageSize

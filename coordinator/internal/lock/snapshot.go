@@ -17,6 +17,7 @@ type Snapshot struct {
 	requests *slab[requestRecord]
 	waiters  *slab[waiterRecord]
 	leases   *slab[leaseRecord]
+	delays   *slab[delayRecord]
 }
 
 // Header is the part of a snapshot that is not a client or a request.
@@ -31,8 +32,24 @@ type Header struct {
 	Counter     uint64 // tokens issued in this incarnation
 	Seq         uint64 // last sequence number in use
 	HeadStart   LeaseTime
-	Keys        []Key    // by node and key id
-	Members     []Member // by id
+	Keys        []Key         // by node and key id
+	Members     []Member      // by id
+	Policies    []SavedPolicy // by target
+}
+
+// SavedPolicy is a policy with how far its bucket of acquires is filled.
+type SavedPolicy struct {
+	TargetedPolicy
+	Level int64 // billionths of an acquire
+	At    LeaseTime
+}
+
+// SavedDelay is a resource that is closed.
+type SavedDelay struct {
+	Resource lease.Resource
+	Seq      uint64
+	Until    LeaseTime
+	Mode     lease.Mode // of the lease that expired
 }
 
 // SavedClient is a client in a snapshot; its requests follow it.
@@ -89,6 +106,7 @@ func (m *Machine) Snapshot() *Snapshot {
 	s := m.look()
 	s.clients, s.requests = m.clients.freeze(), m.requests.freeze()
 	s.waiters, s.leases = m.waiters.freeze(), m.leases.freeze()
+	s.delays = m.delays.freeze()
 	return s
 }
 
@@ -108,11 +126,35 @@ func (m *Machine) look() *Snapshot {
 			HeadStart:   m.headStart,
 			Keys:        m.keys,
 			Members:     m.members,
+			Policies:    m.savedPolicies(),
 		},
 		clients:  &m.clients,
 		requests: &m.requests,
 		waiters:  &m.waiters,
 		leases:   &m.leases,
+		delays:   &m.delays,
+	}
+}
+
+func (m *Machine) savedPolicies() []SavedPolicy {
+	var saved []SavedPolicy
+	for _, p := range m.policies {
+		saved = append(saved, SavedPolicy{TargetedPolicy{p.target, p.policy}, p.level, p.at})
+	}
+	return saved
+}
+
+// Delays walks the closed resources in the order of their sequence numbers.
+func (s *Snapshot) Delays() iter.Seq[SavedDelay] {
+	return func(yield func(SavedDelay) bool) {
+		all := s.delays.slots()
+		slices.SortFunc(all, func(a, b slot) int { return cmp.Compare(s.delays.get(a).seq, s.delays.get(b).seq) })
+		for _, i := range all {
+			d := s.delays.get(i)
+			if !yield(SavedDelay{Resource: d.resource, Seq: d.seq, Until: d.until, Mode: d.mode}) {
+				return
+			}
+		}
 	}
 }
 

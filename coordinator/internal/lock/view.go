@@ -42,7 +42,9 @@ func (m *Machine) Info() Info {
 
 // Timed reports whether anything will happen by the passing of lease time alone, so that the leader must tick.
 func (m *Machine) Timed() bool {
-	return m.headStart != 0 || m.leases.count > 0 || m.waiters.count > 0 || m.clients.count > 0
+	return m.headStart != 0 || m.leases.count > 0 || m.waiters.count > 0 || m.clients.count > 0 || m.delays.count > 0 ||
+		slices.ContainsFunc(m.keys, Key.Retiring) ||
+		slices.ContainsFunc(m.policies, func(p policyRecord) bool { return p.filling(m.now) })
 }
 
 // Keys lists the nodes' ticket keys by node and key id. The caller must not change them.
@@ -51,10 +53,16 @@ func (m *Machine) Keys() []Key { return slices.Clone(m.keys) }
 // View is a resource as others may see it.
 type View struct {
 	Resource lease.Resource
-	Holders  []Holder // in the order of their grants; empty: free
+	Holders  []Holder // in the order of their grants, the first MaxViewHolders of them; empty: free
+	Holding  int      // all holders
 	Waiters  []Waiter // head first, the first MaxViewWaiters of them
 	Waiting  int      // all waiters
+	// ClosedUntil is when a lock-delay is over; 0 if there is none.
+	ClosedUntil LeaseTime
 }
+
+// MaxViewHolders bounds the holders in one View.
+const MaxViewHolders = 100
 
 // MaxViewWaiters bounds the waiters in one View.
 const MaxViewWaiters = 100
@@ -77,8 +85,15 @@ func (m *Machine) Get(name lease.Resource) View {
 	if r == nil {
 		return v
 	}
-	for _, l := range r.holders {
+	v.Holding = r.holders()
+	for l := range r.all() {
+		if len(v.Holders) == MaxViewHolders {
+			break
+		}
 		v.Holders = append(v.Holders, m.holderOf(l))
+	}
+	if r.delay != none {
+		v.ClosedUntil = m.delays.peek(r.delay).until
 	}
 	v.Waiting = len(r.queue)
 	for _, w := range r.queue[:min(len(r.queue), MaxViewWaiters)] {
@@ -111,8 +126,8 @@ func (m *Machine) List(prefix string, after lease.Resource, limit int) []View {
 // ListWhere is List without the resources that show does not want.
 func (m *Machine) ListWhere(prefix string, after lease.Resource, limit int, show func(lease.Resource) bool) []View {
 	var names []lease.Resource // the first ones so far, in order
-	for name := range m.resources {
-		if name <= after || !strings.HasPrefix(string(name), prefix) || !show(name) {
+	for name, r := range m.resources {
+		if r.holders() == 0 && len(r.queue) == 0 || name <= after || !strings.HasPrefix(string(name), prefix) || !show(name) {
 			continue
 		}
 		at, _ := slices.BinarySearch(names, name)
@@ -188,11 +203,20 @@ func (m *Machine) waiterOf(w slot) Waiter {
 
 // firstOf tells who is in the way of a newcomer.
 func (m *Machine) firstOf(r *resource) Holder {
-	if len(r.holders) > 0 {
-		return m.holderOf(r.holders[0])
+	if r.holders() > 0 {
+		return m.holderOf(r.first())
 	}
 	w := m.waiterOf(r.queue[0])
 	return Holder{Resource: w.Resource, Mode: w.Mode, Identity: w.Identity, Client: w.Client}
+}
+
+// Waiting tells how a request stands that is queued; false if it is not.
+func (m *Machine) Waiting(by lease.Identity, client lease.ClientID, id lease.RequestID) (Waiting, bool) {
+	q, ok := m.find(by, client, id)
+	if !ok || m.requests.peek(q).stage != StageWaiting {
+		return Waiting{}, false
+	}
+	return m.waitingOf(m.requests.peek(q).claim), true
 }
 
 func (m *Machine) waitingOf(w slot) Waiting {

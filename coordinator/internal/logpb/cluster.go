@@ -3,7 +3,6 @@ package logpb
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -111,10 +110,10 @@ func decodeRules(r *Rules) (lock.Policy, error) {
 	}
 	if r.MaxWaiters != nil {
 		n := r.GetMaxWaiters()
-		if n < 0 || n > math.MaxInt32 {
+		narrow := int(n)
+		if int64(narrow) != n {
 			return lock.Policy{}, fmt.Errorf("%w: %d waiters in a policy", ErrCorrupt, n)
 		}
-		narrow := int(n)
 		p.MaxWaiters = &narrow
 	}
 	return p, known(r)

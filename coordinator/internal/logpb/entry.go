@@ -24,8 +24,8 @@ func EncodeEntry(e lock.Entry) ([]byte, error) {
 	}
 	message := &Entry{Now: int64(e.Now), Commands: make([]*Command, len(e.Commands))}
 	for i, c := range e.Commands {
-		if a, ok := c.(lock.Acquire); ok && !knownMode(LeaseMode(a.Mode)) {
-			return nil, fmt.Errorf("encode log entry: command %d: the mode is %v", i+1, a.Mode)
+		if err := encodable(c); err != nil {
+			return nil, fmt.Errorf("encode log entry: command %d: %w", i+1, err)
 		}
 		message.Commands[i] = encodeCommand(c)
 	}
@@ -37,6 +37,26 @@ func EncodeEntry(e lock.Entry) ([]byte, error) {
 	out[0] = entryVersion(e.Commands)
 	binary.BigEndian.PutUint32(out[1:], crc32.Checksum(out[entryPrefix:], castagnoli))
 	return out, nil
+}
+
+// encodable refuses the enums that DecodeEntry would not know.
+func encodable(c lock.Command) error {
+	var target lock.Target
+	switch c := c.(type) {
+	case lock.Acquire:
+		if !knownMode(LeaseMode(c.Mode)) {
+			return fmt.Errorf("the mode is %v", c.Mode)
+		}
+	case lock.PutPolicy:
+		target = c.Target
+	case lock.DeletePolicy:
+		target = c.Target
+	default:
+	}
+	if _, ok := TargetKind_name[int32(target.Kind)]; !ok {
+		return fmt.Errorf("the policy's target is of the kind %v", target.Kind)
+	}
+	return nil
 }
 
 func entryVersion(commands []lock.Command) byte {

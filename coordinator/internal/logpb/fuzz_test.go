@@ -22,7 +22,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add(b[entryPrefix:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, b := range [][]byte{data, sealEntry(data)} {
+		for _, b := range [][]byte{data, sealEntry(data), sealEntryAs(2, data)} {
 			e, err := DecodeEntry(b)
 			if err != nil {
 				judged(t, err)
@@ -54,7 +54,7 @@ func FuzzReadSnapshot(f *testing.F) {
 	f.Add(unsealSnapshot(b))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, b := range [][]byte{data, sealSnapshot(data)} {
+		for _, b := range [][]byte{data, sealSnapshot(data), sealSnapshotAs(2, data)} {
 			m, err := ReadSnapshot(bytes.NewReader(b))
 			if err != nil {
 				judged(t, err)
@@ -78,8 +78,10 @@ func judged(t *testing.T, err error) {
 	}
 }
 
-func sealEntry(body []byte) []byte {
-	b := append([]byte{1}, binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli))...)
+func sealEntry(body []byte) []byte { return sealEntryAs(1, body) }
+
+func sealEntryAs(version byte, body []byte) []byte {
+	b := append([]byte{version}, binary.BigEndian.AppendUint32(nil, crc32.Checksum(body, castagnoli))...)
 	return append(b, body...)
 }
 
@@ -102,7 +104,11 @@ func unsealSnapshot(b []byte) []byte {
 }
 
 func sealSnapshot(frames []byte) []byte {
-	out := append([]byte(snapshotMagic), snapshotVersion)
+	return sealSnapshotAs(1, frames)
+}
+
+func sealSnapshotAs(version byte, frames []byte) []byte {
+	out := append([]byte(snapshotMagic), version)
 	sum := crc32.Checksum(out, castagnoli)
 	for len(frames) > 0 {
 		size, n := binary.Uvarint(frames)

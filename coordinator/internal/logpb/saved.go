@@ -25,6 +25,11 @@ func encodeHeader(h lock.Header) *Header {
 	for _, m := range h.Members {
 		message.Members = append(message.Members, encodeMember(m))
 	}
+	for _, p := range h.Policies {
+		message.Policies = append(message.Policies, &SavedRules{
+			Target: encodeTarget(p.Target), Rules: encodeRules(p.Policy), Level: p.Level, At: int64(p.At),
+		})
+	}
 	return message
 }
 
@@ -48,7 +53,7 @@ func decodeHeader(h *Header) (lock.Header, error) {
 		}
 		header.Keys = append(header.Keys, lock.Key{PutKey: key})
 	}
-	return header, cmp.Or(decodeRetiring(h, &header), decodeMembers(h, &header), known(h))
+	return header, cmp.Or(decodeRetiring(h, &header), decodeMembers(h, &header), decodePolicies(h, &header), known(h))
 }
 
 // decodeRetiring marks the keys that retire.
@@ -75,6 +80,40 @@ func decodeMembers(h *Header, to *lock.Header) error {
 		to.Members = append(to.Members, member)
 	}
 	return nil
+}
+
+func decodePolicies(h *Header, to *lock.Header) error {
+	for _, p := range h.GetPolicies() {
+		target, err := decodeTarget(p.GetTarget())
+		if err != nil {
+			return err
+		}
+		policy, err := decodeRules(p.GetRules())
+		if err != nil {
+			return err
+		}
+		to.Policies = append(to.Policies, lock.SavedPolicy{
+			TargetedPolicy: lock.TargetedPolicy{Target: target, Policy: policy}, Level: p.GetLevel(), At: lock.LeaseTime(p.GetAt()),
+		})
+		if err := known(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func encodeDelay(d lock.SavedDelay) *Delay {
+	return &Delay{Resource: string(d.Resource), Seq: d.Seq, Until: int64(d.Until), Mode: LeaseMode(d.Mode)}
+}
+
+func decodeDelay(d *Delay) (lock.SavedDelay, error) {
+	mode, err := decodeMode(d.GetMode())
+	if err != nil {
+		return lock.SavedDelay{}, err
+	}
+	return lock.SavedDelay{
+		Resource: lease.Resource(d.GetResource()), Seq: d.GetSeq(), Until: lock.LeaseTime(d.GetUntil()), Mode: mode,
+	}, known(d)
 }
 
 func encodeClient(c lock.SavedClient) *Client {

@@ -16,10 +16,10 @@ import (
 
 // A snapshot is the magic, a version byte, and frames. A frame is its length (uvarint), that many bytes of a Frame,
 // and the CRC-32C of everything from the first byte of the snapshot up to here, so that frames can neither change
-// nor move, repeat or go missing. The frames are a header, each client followed by its requests, and an end.
+// nor move, repeat or go missing. The frames are a header, the delays, each client followed by its requests, and an end.
+// The version is that of the cluster, or 1: while not every node was upgraded, an older one may be sent the snapshot.
 const (
-	snapshotMagic   = "lychgate"
-	snapshotVersion = 1
+	snapshotMagic = "lychgate"
 	// maxFrame bounds one frame, and so what a lying length makes the reader allocate.
 	maxFrame = 1 << 20
 )
@@ -37,14 +37,22 @@ func WriteSnapshot(w io.Writer, s *lock.Snapshot) error {
 	return nil
 }
 
+func snapshotVersion(h lock.Header) byte { return byte(max(h.Version, 1)) }
+
 func writeSnapshot(f *frameWriter, s *lock.Snapshot) error {
-	if err := f.bytes(append([]byte(snapshotMagic), snapshotVersion)); err != nil {
+	if err := f.bytes(append([]byte(snapshotMagic), snapshotVersion(s.Header()))); err != nil {
 		return err
 	}
 	if err := f.frame(&Frame{Kind: &Frame_Header{encodeHeader(s.Header())}}); err != nil {
 		return err
 	}
 	end := &End{}
+	for delay := range s.Delays() {
+		if err := f.frame(&Frame{Kind: &Frame_Delay{encodeDelay(delay)}}); err != nil {
+			return err
+		}
+		end.Delays++
+	}
 	for client, requests := range s.Clients() {
 		n, err := writeClient(f, client, requests)
 		if err != nil {
@@ -111,7 +119,8 @@ func ReadSnapshot(r io.Reader) (*lock.Machine, error) {
 }
 
 func readSnapshot(f *frameReader) (*lock.Machine, error) {
-	if err := f.start(); err != nil {
+	version, err := f.start()
+	if err != nil {
 		return nil, err
 	}
 	first, err := f.frame()
@@ -121,6 +130,12 @@ func readSnapshot(f *frameReader) (*lock.Machine, error) {
 	header, err := decodeHeader(first.GetHeader())
 	if err != nil {
 		return nil, err
+	}
+	switch {
+	case header.Version > lock.MaxVersion:
+		return nil, fmt.Errorf("%w: cluster version %d", ErrUnknown, header.Version)
+	case snapshotVersion(header) != version:
+		return nil, fmt.Errorf("%w: it says version %d, and its cluster has %d", ErrCorrupt, version, header.Version)
 	}
 	restorer, err := lock.NewRestorer(header)
 	if err != nil {
@@ -157,6 +172,13 @@ func restore(to *lock.Restorer, message *Frame, seen *End) error {
 			return err
 		}
 		return corrupt(to.Request(request))
+	case *Frame_Delay:
+		seen.Delays++
+		delay, err := decodeDelay(kind.Delay)
+		if err != nil {
+			return err
+		}
+		return corrupt(to.Delay(delay))
 	case *Frame_Header, *Frame_End:
 		return fmt.Errorf("%w: a second header", ErrCorrupt)
 	}
@@ -196,19 +218,21 @@ type frameReader struct {
 	buf []byte
 }
 
-func (f *frameReader) start() error {
+// start reads the magic and the version.
+func (f *frameReader) start() (version byte, err error) {
 	head := make([]byte, len(snapshotMagic)+1)
 	if err := f.full(head); err != nil {
-		return err
+		return 0, err
 	}
-	switch version := head[len(snapshotMagic)]; {
+	version = head[len(snapshotMagic)]
+	switch {
 	case string(head[:len(snapshotMagic)]) != snapshotMagic:
-		return fmt.Errorf("%w: it does not begin like a snapshot", ErrCorrupt)
-	case version != snapshotVersion:
-		return fmt.Errorf("%w: version %d", ErrUnknown, version)
+		return 0, fmt.Errorf("%w: it does not begin like a snapshot", ErrCorrupt)
+	case version == 0 || version > lock.MaxVersion:
+		return 0, fmt.Errorf("%w: version %d", ErrUnknown, version)
 	}
 	f.sum = crc32.Checksum(head, castagnoli)
-	return nil
+	return version, nil
 }
 
 // frame reads the next frame. It trusts nothing of it before the checksum has matched.

@@ -1,0 +1,185 @@
+package lock
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
+
+// none is no slot.
+const none slot = -1
+
+// resource is who holds and awaits one name, and whether it is closed. It is derived from the waiters, leases and delays;
+// one that has none of them is not kept. It has either one holder or a crowd of shared ones.
+type resource struct {
+	holder   slot   // or none
+	delay    slot   // while it is closed, or none
+	attached int32  // waiters whose caller is there
+	crowd    *crowd // of two holders and more, until one is left
+	queue    []slot // waiters in the order of their sequence numbers
+}
+
+// crowd is many shared leases of one period. Joining, leaving and finding a client's cost the same however many there are.
+type crowd struct {
+	slots []slot         // leases in the order of their grants, none where one has ended
+	first int            // index of the oldest in slots
+	at    map[slot]int32 // index in slots by client
+	named int            // leases whose owner is not their client
+}
+
+func newResource() *resource { return &resource{holder: none, delay: none} }
+
+// holders is how many leases there are.
+func (r *resource) holders() int {
+	switch {
+	case r.crowd != nil:
+		return len(r.crowd.at)
+	case r.holder != none:
+		return 1
+	}
+	return 0
+}
+
+// first is the oldest lease; there must be one.
+func (r *resource) first() slot {
+	if r.crowd != nil {
+		return r.crowd.slots[r.crowd.first]
+	}
+	return r.holder
+}
+
+// all walks the leases, the oldest first. Nothing may end meanwhile.
+func (r *resource) all() iter.Seq[slot] {
+	return func(yield func(slot) bool) {
+		if r.crowd == nil {
+			if r.holder != none {
+				yield(r.holder)
+			}
+			return
+		}
+		for _, l := range r.crowd.slots[r.crowd.first:] {
+			if l != none && !yield(l) {
+				return
+			}
+		}
+	}
+}
+
+// join adds the newest lease.
+func (m *Machine) join(r *resource, l slot) {
+	switch {
+	case r.crowd != nil:
+		m.crowdIn(r.crowd, l)
+	case r.holder == none:
+		r.holder = l
+	default:
+		r.crowd = &crowd{at: make(map[slot]int32, 2)}
+		m.crowdIn(r.crowd, r.holder)
+		m.crowdIn(r.crowd, l)
+		r.holder = none
+	}
+}
+
+func (m *Machine) crowdIn(c *crowd, l slot) {
+	rec := m.leases.peek(l)
+	c.at[m.requests.peek(rec.request).client] = int32(len(c.slots))
+	c.slots = append(c.slots, l)
+	if m.isNamed(&rec.claim) {
+		c.named++
+	}
+}
+
+// leave takes a lease away.
+func (m *Machine) leave(r *resource, l slot) {
+	c := r.crowd
+	if c == nil {
+		r.holder = none
+		return
+	}
+	rec := m.leases.peek(l)
+	client := m.requests.peek(rec.request).client
+	c.slots[c.at[client]] = none
+	delete(c.at, client)
+	if m.isNamed(&rec.claim) {
+		c.named--
+	}
+	for c.slots[c.first] == none {
+		c.first++
+	}
+	switch live := len(c.at); {
+	case live == 1:
+		r.holder, r.crowd = c.slots[c.first], nil
+	case len(c.slots) > 2*live+8:
+		c.compact()
+	}
+}
+
+// compact drops the places of ended leases once they are most of all, so that a lease pays for two moves at most.
+func (c *crowd) compact() {
+	moved := make(map[int32]int32, len(c.at))
+	live := make([]slot, 0, len(c.at)+len(c.at)/2)
+	for i, l := range c.slots {
+		if l != none {
+			moved[int32(i)] = int32(len(live))
+			live = append(live, l)
+		}
+	}
+	for client, i := range c.at {
+		c.at[client] = moved[i]
+	}
+	c.slots, c.first = live, 0
+}
+
+// leaseOf finds a client's lease on the resource.
+func (m *Machine) leaseOf(r *resource, client slot) (slot, bool) {
+	switch {
+	case r.crowd != nil:
+		i, ok := r.crowd.at[client]
+		if !ok {
+			return none, false
+		}
+		return r.crowd.slots[i], true
+	case r.holder != none && m.requests.peek(m.leases.peek(r.holder).request).client == client:
+		return r.holder, true
+	}
+	return none, false
+}
+
+// sortHolders puts the leases in the order of their grants, after they were restored in another.
+func (m *Machine) sortHolders(r *resource) {
+	c := r.crowd
+	if c == nil {
+		return
+	}
+	slices.SortFunc(c.slots, func(a, b slot) int { return cmp.Compare(m.leases.peek(a).seq, m.leases.peek(b).seq) })
+	for i, l := range c.slots {
+		c.at[m.requests.peek(m.leases.peek(l).request).client] = int32(i)
+	}
+}
+
+// sharesWith reports whether a lease of the mode can stand beside those that the resource has.
+func (m *Machine) sharesWith(r *resource, mode lease.Mode) bool {
+	if r.holders() == 0 {
+		return true
+	}
+	return mode == lease.Shared && m.leases.peek(r.first()).mode == lease.Shared
+}
+
+// resource returns the entry of a name, made if need be.
+func (m *Machine) resource(name lease.Resource) *resource {
+	r := m.resources[name]
+	if r == nil {
+		r = newResource()
+		m.resources[name] = r
+	}
+	return r
+}
+
+// tidy drops the entry of a resource that nobody holds or awaits and that is open.
+func (m *Machine) tidy(name lease.Resource, r *resource) {
+	if r.holders() == 0 && len(r.queue) == 0 && r.delay == none {
+		delete(m.resources, name)
+	}
+}
