@@ -15,6 +15,7 @@ import (
 	"github.com/lychgate/lychgate/coordinator/internal/api"
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/internal/peertls"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 )
 
@@ -30,6 +31,7 @@ type Deps struct {
 // Node is one coordinator. Several may live in one process.
 type Node struct {
 	config  Config
+	kind    peertls.Kind // what its certificate has to say that it is
 	deps    Deps
 	started atomic.Bool
 	ready   chan struct{}
@@ -46,15 +48,25 @@ func New(config Config, deps Deps) (*Node, error) {
 	if err := config.lock().Validate(); err != nil {
 		return nil, fmt.Errorf("lease: %w", err)
 	}
-	if deps.Logger == nil {
-		deps.Logger = slog.New(slog.DiscardHandler)
+	return newNode(peertls.Node, config, deps), nil
+}
+
+// newNode is anything that serves the API.
+func newNode(kind peertls.Kind, config Config, deps Deps) *Node {
+	return &Node{config: config, kind: kind, deps: deps.filled(config.Node), ready: make(chan struct{})}
+}
+
+// filled replaces what is not given.
+func (d Deps) filled(node string) Deps {
+	if d.Logger == nil {
+		d.Logger = slog.New(slog.DiscardHandler)
 	}
-	deps.Logger = deps.Logger.With("node", config.Node)
-	if deps.Registry == nil {
-		deps.Registry = prometheus.NewRegistry()
-		deps.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	d.Logger = d.Logger.With("node", node)
+	if d.Registry == nil {
+		d.Registry = prometheus.NewRegistry()
+		d.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
-	return &Node{config: config, deps: deps, ready: make(chan struct{})}, nil
+	return d
 }
 
 // Ready is closed once the node can serve calls: it knows a leader and the cluster.

@@ -42,7 +42,7 @@ func (s *secured) openTLS(n *Node) (err error) {
 	}, []string{"port", "reason"})
 	s.Keys, err = peertls.New(peertls.Config{
 		Files: peertls.Files{Cert: c.Cert, Key: c.Key, CA: c.CA, ClientCA: c.ClientCA},
-		Self:  peertls.Name{Kind: peertls.Node, ID: n.config.Node}, RequireClientCert: c.RequireClientCert,
+		Self:  peertls.Name{Kind: n.kind, ID: n.config.Node}, RequireClientCert: c.RequireClientCert,
 		Warn: c.ExpiryWarning, Logger: n.deps.Logger,
 		Refused: func(port, reason string) { refused.WithLabelValues(port, reason).Inc() },
 	})

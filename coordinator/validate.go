@@ -42,6 +42,10 @@ func (c Config) Validate() error {
 	c.validateRest(&f)
 	c.validateSecurity(&f)
 	slices.SortStableFunc(f, func(a, b *FieldError) int { return strings.Compare(a.Field, b.Field) })
+	return f.joined()
+}
+
+func (f faults) joined() error {
 	all := make([]error, len(f))
 	for i, fault := range f {
 		all[i] = fault
@@ -164,15 +168,19 @@ func (c Config) validateRest(f *faults) {
 		"limits.connections": int64(c.Limits.Connections), "limits.calls": int64(c.Limits.Calls),
 		"audit.max_bytes": c.Audit.MaxBytes, "audit.keep": int64(c.Audit.Keep),
 	})
-	switch c.Log.Level {
+	validateLog(f, c.Log)
+}
+
+func validateLog(f *faults, log Log) {
+	switch log.Level {
 	case "debug", "info", "warn", "error":
 	default:
-		f.add("log.level", "%q is not one of debug, info, warn, error", c.Log.Level)
+		f.add("log.level", "%q is not one of debug, info, warn, error", log.Level)
 	}
-	switch c.Log.Format {
+	switch log.Format {
 	case "text", "json":
 	default:
-		f.add("log.format", "%q is not one of text, json", c.Log.Format)
+		f.add("log.format", "%q is not one of text, json", log.Format)
 	}
 }
 

@@ -92,6 +92,3 @@ func (r *refusal) notApplied() *refusal {
 	r.detail.Applied = lockpb.Applied_NO
 	return r
 }
-
-// members are all nodes of the cluster.
-func (s *Server) members() []Member { return s.config.Members }

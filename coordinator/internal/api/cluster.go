@@ -12,6 +12,9 @@ import (
 // Status implements lockpb.ClusterServer. It describes this node, and is never forwarded. Every client asks for it
 // before its first acquire, so it costs the same whatever the size of the state, unless the digest is asked for.
 func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
+	if in.GetDigest() && !s.shards[0].replicated() {
+		return nil, invalid("digest", "a gateway has no state to condense")
+	}
 	answer := &lockpb.StatusResponse{Node: s.config.Node}
 	for _, sh := range s.shards {
 		one, refused := sh.status(ctx, in.GetDigest())
@@ -26,7 +29,7 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 	answer.Leader, answer.State, answer.Term = first.GetLeader(), first.GetState(), first.GetTerm()
 	answer.AppliedIndex, answer.AsOf, answer.Incarnation = first.GetAppliedIndex(), first.GetAsOf(), first.GetIncarnation()
 	answer.Leases, answer.Waiters, answer.Digest = first.GetLeases(), first.GetWaiters(), first.GetDigest()
-	for _, m := range s.config.Members {
+	for _, m := range s.members() {
 		answer.Nodes = append(answer.Nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: true})
 	}
 	return answer, nil

@@ -89,20 +89,20 @@ func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(lockpb.OpenAPI())
 }
 
-func (s *Server) serveKeys(w http.ResponseWriter, _ *http.Request) {
-	document, _, refused := s.keyDocument()
+func (s *Server) serveKeys(w http.ResponseWriter, r *http.Request) {
+	set, refused := s.keySet(r.Context(), &lockpb.KeysRequest{})
 	if refused != nil {
 		writeRefusal(w, refused)
 		return
 	}
-	text, err := document.Marshal()
-	if err != nil {
-		writeRefusal(w, refuse(lockpb.Reason_INTERNAL, err.Error()))
-		return
-	}
 	w.Header().Set("Content-Type", "application/jwk-set+json")
 	w.Header().Set("Cache-Control", "no-cache") // a new node's key must be seen at once
-	_, _ = w.Write(text)
+	_, _ = w.Write([]byte(set.GetJwks()))
+}
+
+// RefuseNoLeader answers an HTTP request that nobody can serve yet, and says why.
+func RefuseNoLeader(w http.ResponseWriter, reason string) {
+	writeRefusal(w, refuse(lockpb.Reason_NO_LEADER, reason))
 }
 
 func (s *Server) serveReady(w http.ResponseWriter, _ *http.Request) {

@@ -9,8 +9,18 @@ import (
 )
 
 // Keys implements lockpb.ClusterServer, from this node's replicas.
-func (s *Server) Keys(context.Context, *lockpb.KeysRequest) (*lockpb.KeysResponse, error) {
-	return reply(s.keys())
+func (s *Server) Keys(ctx context.Context, in *lockpb.KeysRequest) (*lockpb.KeysResponse, error) {
+	return reply(s.keySet(ctx, in))
+}
+
+// keySet is what this node knows of the keys, or for a gateway what another one does.
+func (s *Server) keySet(ctx context.Context, in *lockpb.KeysRequest) (*lockpb.KeysResponse, *refusal) {
+	if s.shards[0].replicated() {
+		return s.keys()
+	}
+	return someNode(ctx, s, func(ctx context.Context, node lockpb.ClusterClient) (*lockpb.KeysResponse, error) {
+		return node.Keys(ctx, in)
+	})
 }
 
 func (s *Server) keys() (*lockpb.KeysResponse, *refusal) {

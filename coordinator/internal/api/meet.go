@@ -2,10 +2,13 @@ package api
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -13,8 +16,11 @@ import (
 
 // Meet implements lockpb.ClusterServer. It is never forwarded.
 func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.MeetResponse, error) {
-	if in.GetNode() == s.config.Node || !s.member(in.GetNode()) {
-		return nil, invalid("node", "it is not another member of this cluster")
+	switch {
+	case in.GetNode() == s.config.Node:
+		return nil, invalid("node", "it is this node's own name")
+	case !s.member(in.GetNode()):
+		return nil, noMember(in)
 	}
 	if groups := max(1, in.GetGroups()); int(groups) != len(s.shards) {
 		return s.metAnother()
@@ -24,7 +30,10 @@ func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.Meet
 		return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
 	}
 	answer, err := sh.group.Answer(ctx, group.Question{From: in.GetNode(), Blank: in.GetBlank()})
-	if err != nil {
+	switch {
+	case errors.Is(err, group.ErrNotMember):
+		return nil, noMember(in)
+	case err != nil:
 		return nil, groupRefusal(err)
 	}
 	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: answer.Blank, Term: answer.Proof.Term, Index: answer.Proof.Index}, nil
@@ -40,8 +49,13 @@ func (s *Server) metAnother() (*lockpb.MeetResponse, error) {
 	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: status.Blank}, nil
 }
 
+// noMember refuses a node that has not joined, or was removed.
+func noMember(in *lockpb.MeetRequest) *refusal {
+	return refuse(lockpb.Reason_NO_SUCH_MEMBER, fmt.Sprintf("node %q is not a member of this cluster", in.GetNode()))
+}
+
 func (s *Server) member(id string) bool {
-	for _, m := range s.config.Members {
+	for _, m := range s.members() {
 		if m.ID == id {
 			return true
 		}
@@ -78,6 +92,9 @@ func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (gro
 	answer, err := lockpb.NewClusterClient(conn).Meet(ctx, &lockpb.MeetRequest{
 		Node: q.From, Blank: q.Blank, Group: uint32(m.group), Groups: uint32(m.groups),
 	})
+	if status.Code(err) == codes.NotFound { // NO_SUCH_MEMBER
+		err = fmt.Errorf("%w: %w", group.ErrNotMember, err)
+	}
 	if err != nil {
 		return group.Answer{}, fmt.Errorf("ask node %q: %w", member, err)
 	}

@@ -33,7 +33,10 @@ func (s *Server) leaders() []*lockpb.Leader {
 	leaders := make([]*lockpb.Leader, len(s.shards))
 	for i, sh := range s.shards {
 		node, _ := sh.group.Leader()
-		leaders[i] = &lockpb.Leader{Group: uint32(sh.number), Node: node, Grpc: s.peers.address(node)}
+		leaders[i] = &lockpb.Leader{Group: uint32(sh.number), Node: node}
+		if sh.replicated() { // who calls through a gateway goes on to do so: it may not reach the nodes
+			leaders[i].Grpc = s.peers.address(node)
+		}
 	}
 	return leaders
 }

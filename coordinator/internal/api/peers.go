@@ -19,24 +19,39 @@ import (
 
 // peers keeps one connection to each other node, made when it is first needed.
 type peers struct {
-	addresses map[string]string // node id to gRPC address
-	secure    dialSecurity
+	secure dialSecurity
 
-	mu     sync.Mutex
-	conns  map[string]*grpc.ClientConn
-	closed bool
+	mu        sync.Mutex
+	addresses map[string]string // node id to gRPC address
+	conns     map[string]*grpc.ClientConn
+	closed    bool
 }
 
 func newPeers(members []Member, secure dialSecurity) *peers {
 	p := &peers{secure: secure, addresses: map[string]string{}, conns: map[string]*grpc.ClientConn{}}
-	for _, m := range members {
-		p.addresses[m.ID] = m.GRPC
-	}
+	p.learn(members...)
 	return p
 }
 
 // address is where a node serves gRPC; empty for one that is not known.
-func (p *peers) address(node string) string { return p.addresses[node] }
+func (p *peers) address(node string) string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.addresses[node]
+}
+
+// learn takes addresses of nodes, new ones and changed ones. Calls on a connection to an old address end.
+func (p *peers) learn(members ...Member) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, m := range members {
+		if conn := p.conns[m.ID]; conn != nil && p.addresses[m.ID] != m.GRPC {
+			delete(p.conns, m.ID)
+			_ = conn.Close() // its node is not there any more
+		}
+		p.addresses[m.ID] = m.GRPC
+	}
+}
 
 func (p *peers) client(node string) (lockpb.LocksClient, error) {
 	conn, err := p.conn(node)

@@ -171,7 +171,7 @@ func TestARetiredKeyDoesNotComeBackWithItsNode(t *testing.T) {
 	c.until("the old keys are gone", func() bool { return c.settledKeys(3) })
 	for range 2 { // away from it, and back
 		now := c.leader()
-		check(t, now.group.Transfer(c.context()))
+		check(t, now.group.Transfer(c.context(), ""))
 		c.until("another leads", func() bool { return c.leader() != now })
 	}
 	c.acquire(c.leader(), acquireOf("ledger/eu", "A", "1", 0))

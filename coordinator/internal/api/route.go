@@ -52,6 +52,7 @@ func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 				return answer, last
 			}
 		}
+		sh.doubt()
 		impatient := time.Since(found) > c.patience && !(c.waits && unknown)
 		if impatient || !sleep(ctx, changed, pause) {
 			return answer, givenUp(last, unknown)

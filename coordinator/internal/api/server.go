@@ -61,14 +61,16 @@ type Server struct {
 	shards  []*shard                             // by number of the group, which is part of lease ids and tickets
 	callers func(context.Context) lease.Identity // who calls, for tests; nil: everybody is the same
 	peers   *peers
-	news    *news // of leaders
-	sight   sight // of watches
+	news    *news         // of leaders
+	stall   time.Duration // of a session's reader
+	sight   sight         // of watches
 	health  *health.Server
 	closing context.Context // done once the node is stopping
 	close   context.CancelFunc
 	calls   atomic.Int64
 	cluster atomic.Pointer[string]
 	signer  atomic.Pointer[ticket.Signer]
+	roster  atomic.Pointer[[]Member]
 
 	rotating sync.Mutex
 	watchman *watchman // of callers
@@ -84,8 +86,10 @@ func New(config Config, groups ...Group) (*Server, error) {
 		return nil, fmt.Errorf("api: %d groups", len(groups))
 	case config.Node == "":
 		return nil, errors.New("api: no node id")
-	case config.Signer == nil || config.Metrics == nil:
-		return nil, errors.New("api: no ticket signer or no metrics")
+	case config.Metrics == nil:
+		return nil, errors.New("api: no metrics")
+	case config.Signer == nil && !remote(groups):
+		return nil, errors.New("api: no ticket signer")
 	case config.Patience <= 0 || config.Budget <= 0 || config.MaxCalls <= 0:
 		return nil, errors.New("api: patience, budget and calls must be positive")
 	}
@@ -93,8 +97,9 @@ func New(config Config, groups ...Group) (*Server, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
-	s := &Server{config: config, peers: newPeers(config.Members, config.Security.dial()), news: newNews(), health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.signer.Store(config.Signer)
+	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.watchman = newWatchman(config.Metrics.registerer, config.Logger)
 	for i, g := range groups {
@@ -103,6 +108,16 @@ func New(config Config, groups ...Group) (*Server, error) {
 	s.sight.every, s.sight.news = cmp.Or(config.Beat, defaultBeat), newNews()
 	config.Metrics.watch(s.shards)
 	return s, nil
+}
+
+// remote reports whether all groups are elsewhere.
+func remote(groups []Group) bool {
+	for _, g := range groups {
+		if _, ok := g.(summarised); !ok {
+			return false
+		}
+	}
+	return true
 }
 
 // Stop ends all calls, those that wait too, with STOPPING, and refuses new ones. It does not wait for them.

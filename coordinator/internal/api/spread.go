@@ -71,13 +71,13 @@ func (t *turn) due(now time.Time, term uint64, fit bool) bool {
 
 // transferable is a group whose leadership can be given to a certain member.
 type transferable interface {
-	TransferTo(ctx context.Context, member string) error
+	Transfer(ctx context.Context, to string) error
 }
 
 // Spread hands leaderships over to the preferred members until ctx is done. With one group it does nothing: which
 // node leads does not matter then.
 func (s *Server) Spread(ctx context.Context) {
-	if len(s.shards) == 1 || len(s.config.Members) == 1 {
+	if len(s.shards) == 1 || len(s.members()) == 1 {
 		<-ctx.Done()
 		return
 	}
@@ -100,7 +100,7 @@ func (s *Server) Spread(ctx context.Context) {
 // spread looks at each group once.
 func (s *Server) spread(ctx context.Context, turns []turn, now time.Time) {
 	var members []string
-	for _, m := range s.config.Members {
+	for _, m := range s.members() {
 		members = append(members, m.ID)
 	}
 	seen := s.look(ctx, members)
@@ -165,7 +165,7 @@ func (sh *shard) give(ctx context.Context, to string) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sh.config.Patience)
 	defer cancel()
-	if err := g.TransferTo(ctx, to); err != nil {
+	if err := g.Transfer(ctx, to); err != nil {
 		sh.config.Logger.Info("the preferred leader did not take over", "group", sh.number, "node", to, "error", err)
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/lychgate/lychgate/coordinator/internal/feed"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -18,6 +20,9 @@ const (
 	watchChanges = 500
 	watchBytes   = 512 << 10
 )
+
+// lookAgain is how long a watch waits for its replica to come as far as the leaders were.
+const lookAgain = 20 * time.Millisecond
 
 // Watch implements lockpb.LocksServer. Any node serves it from what its own replica applies.
 func (s *Server) Watch(in *lockpb.WatchRequest, stream lockpb.Locks_WatchServer) error {
@@ -120,6 +125,7 @@ func (s *Server) watchFrom(ctx context.Context, text string) (from []feed.Positi
 
 // frontiers is how far the log of each group is, of all that was acknowledged before the call.
 func (s *Server) frontiers(ctx context.Context) ([]feed.Position, bool, *refusal) {
+	ctx = metadata.NewIncomingContext(s.asSelf(ctx), nil) // it is this node that asks, also where a watch was sent on to it
 	known, refused := everywhere(s, func(sh *shard) (feed.Position, *refusal) {
 		index, refused := sh.frontier(ctx)
 		return feed.After(index), refused
@@ -163,9 +169,14 @@ func (v *watching) run(ctx context.Context, resync bool) *refusal {
 			if refused := v.alive(); refused != nil {
 				return refused
 			}
+			var soon <-chan time.Time
+			if v.goal != nil {
+				soon = time.After(lookAgain) // an entry without changes wakes nobody
+			}
 			select {
 			case <-news:
 			case <-beats:
+			case <-soon:
 			case <-ctx.Done():
 			}
 		}
@@ -192,7 +203,7 @@ func (v *watching) tell(changes []feed.Change, resync bool) bool {
 // certain for too long: a node that is cut off must not look like one where nothing happens.
 func (v *watching) alive() *refusal {
 	p := &v.server.sight
-	if beat, at, asked := p.last(); beat != v.beat {
+	if beat, at, asked := p.last(); v.goal == nil && beat != v.beat {
 		v.beat, v.goal, v.asked = beat, at, asked
 	}
 	if v.goal != nil && v.watcher.Reached(v.goal) {

@@ -42,8 +42,9 @@ func (s *Server) nodeAfter(node string) string {
 	if leader, _ := s.shards[0].group.Leader(); node == "" && leader != "" {
 		return leader
 	}
-	i := slices.IndexFunc(s.config.Members, func(m Member) bool { return m.ID == node })
-	return s.config.Members[(i+1)%len(s.config.Members)].ID
+	members := s.members()
+	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == node })
+	return members[(i+1)%len(members)].ID
 }
 
 // relayFrom passes the messages of one node on, and moves the request to behind them.
