@@ -33,7 +33,7 @@ var ways = []struct {
 	features clienttest.Features
 }{
 	{"in sessions", clienttest.AllFeatures},
-	{"call by call", clienttest.Heartbeats},
+	{"call by call", clienttest.Heartbeats | clienttest.Progress},
 	{"at an old coordinator", 0},
 }
 

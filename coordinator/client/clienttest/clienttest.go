@@ -190,7 +190,7 @@ func (s *Server) serve(addr string, l net.Listener) {
 
 func (s *Server) handle(addr string) grpc.UnaryServerInterceptor {
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-		if method := methodName(info.FullMethod); method != "Heartbeat" || s.has(Heartbeats) {
+		if method := methodName(info.FullMethod); method != "Heartbeat" || s.Has(Heartbeats) {
 			return s.call(ctx, addr, method, req, func(ctx context.Context) (any, error) { return next(ctx, req) })
 		}
 		return next(ctx, req) // unimplemented: no call

@@ -49,6 +49,21 @@ func (t *table) waiting(resource string) int {
 	return len(t.queues[resource])
 }
 
+// progress is how a request that comes now will stand in the queue; nil if it will not.
+func (t *table) progress(m *lockpb.AcquireRequest) *lockpb.Progress {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	h, ahead := t.held[m.GetResource()], len(t.queues[m.GetResource()])
+	if h == nil && ahead == 0 || m.GetWaitTimeout() == 0 {
+		return nil
+	}
+	p := &lockpb.Progress{Position: int32(ahead + 1), Remaining: m.GetWaitTimeout(), AsOf: t.asOf(), Index: t.index}
+	if h != nil {
+		p.Holder = h.public()
+	}
+	return p
+}
+
 func (t *table) history() []Grant {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -18,7 +18,8 @@ type Features uint8
 const (
 	Sessions Features = 1 << iota
 	Heartbeats
-	AllFeatures = Sessions | Heartbeats
+	Progress    // of waits, by Follow
+	AllFeatures = Sessions | Heartbeats | Progress
 )
 
 // SetFeatures says what the fake has, for calls to come. At first it has everything. Sessions that are open stay so.
@@ -28,7 +29,8 @@ func (s *Server) SetFeatures(f Features) {
 	s.features = f
 }
 
-func (s *Server) has(f Features) bool {
+// Has reports whether the fake has all of the features.
+func (s *Server) Has(f Features) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.features&f == f
@@ -73,10 +75,34 @@ type node struct {
 
 // Heartbeat implements lockpb.LocksServer.
 func (n node) Heartbeat(ctx context.Context, m *lockpb.HeartbeatRequest) (*lockpb.HeartbeatResponse, error) {
-	if !n.server.has(Heartbeats) {
+	if !n.server.Has(Heartbeats) {
 		return nil, status.Error(codes.Unimplemented, "no heartbeats")
 	}
 	return n.locks.Heartbeat(ctx, m)
+}
+
+// Follow implements lockpb.LocksServer. It tells how the queue stood at the beginning, and no more.
+func (n node) Follow(m *lockpb.AcquireRequest, stream lockpb.Locks_FollowServer) error {
+	if !n.server.Has(Progress) {
+		return status.Error(codes.Unimplemented, "no progress")
+	}
+	begun := func(ctx context.Context) (any, error) {
+		if p := n.table.progress(m); p != nil {
+			if err := stream.Send(&lockpb.FollowResponse{News: &lockpb.FollowResponse_Progress{Progress: p}}); err != nil {
+				return nil, err
+			}
+		}
+		return n.Acquire(ctx, m)
+	}
+	out, err := n.server.call(stream.Context(), n.addr, "Follow", m, begun)
+	if err != nil {
+		return err
+	}
+	granted, ok := out.(*lockpb.AcquireResponse)
+	if !ok {
+		return status.Error(codes.Internal, "an interceptor has answered with something else")
+	}
+	return stream.Send(&lockpb.FollowResponse{News: &lockpb.FollowResponse_Granted{Granted: granted}})
 }
 
 // session is one stream of a client.
@@ -94,7 +120,7 @@ type session struct {
 
 // Session implements lockpb.LocksServer.
 func (n node) Session(stream lockpb.Locks_SessionServer) error {
-	if !n.server.has(Sessions) {
+	if !n.server.Has(Sessions) {
 		return status.Error(codes.Unimplemented, "no sessions")
 	}
 	s := &session{node: n, wake: make(chan struct{}, 1), calls: make(map[uint64]context.CancelFunc)}
