@@ -271,8 +271,12 @@ func (sh *shard) confirm(ctx context.Context, grant lock.Grant, late, ticket boo
 	case lock.Renewed:
 		return sh.grantAnswer(result.Grant, out, !late, ticket)
 	case lock.Refused:
-		if result.Reason == lock.ReasonLeaseEnded {
+		switch result.Reason {
+		case lock.ReasonLeaseEnded:
 			return nil, refuse(lockpb.Reason_REQUEST_ENDED, "the lease was granted and ended again before the answer could be given")
+		case lock.ReasonHoldTooLong: // it stands as long as it can, and no shorter than when it was reported
+			return sh.grantAnswer(grant, out, !late, ticket)
+		default:
 		}
 		return nil, refused(result, out.Now)
 	default:
