@@ -81,6 +81,29 @@ func (f *faulty) Propose(ctx context.Context, cmd lock.Command) (group.Outcome, 
 	return out, err
 }
 
+// Submit spoils as Propose does.
+func (f *faulty) Submit(submissions ...*group.Submission) {
+	for _, s := range submissions {
+		s.Caller = &spoiled{f, s.Command, s.Caller}
+	}
+	f.Group.Submit(submissions...)
+}
+
+type spoiled struct {
+	*faulty
+	cmd    lock.Command
+	caller group.Caller
+}
+
+func (s *spoiled) Answered(out group.Outcome, err error) {
+	if spoil := s.spoil.Load(); spoil != nil {
+		if lost := (*spoil)(s.cmd, out, err); lost != nil {
+			out, err = group.Outcome{}, lost
+		}
+	}
+	s.caller.Answered(out, err)
+}
+
 // loseAnswers makes the next n answered commands for which match is true look lost.
 func (f *faulty) loseAnswers(n int32, match func(lock.Command) bool) {
 	var left atomic.Int32

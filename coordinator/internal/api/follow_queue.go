@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,7 +22,7 @@ type queues struct {
 	news  chan struct{} // capacity 1: a queue has moved
 
 	mu     sync.Mutex
-	places map[lease.Resource]map[placeKey]*place
+	places map[lease.Resource]map[placeKey][]*place
 	moved  map[lease.Resource]struct{}
 }
 
@@ -30,7 +31,6 @@ type placeKey struct {
 	identity lease.Identity
 	client   lease.ClientID
 	request  lease.RequestID
-	call     uint64 // several calls may wait for one request
 }
 
 // place is a call that waits.
@@ -46,22 +46,22 @@ type place struct {
 
 func newQueues() *queues {
 	return &queues{
-		news: make(chan struct{}, 1), places: map[lease.Resource]map[placeKey]*place{}, moved: map[lease.Resource]struct{}{},
+		news: make(chan struct{}, 1), places: map[lease.Resource]map[placeKey][]*place{}, moved: map[lease.Resource]struct{}{},
 	}
 }
 
 // join registers a call whose request stands in the queue as it was told. What has changed since is told soon.
 func (q *queues) join(cmd lock.Acquire, told lock.Waiting) *place {
 	p := &place{
-		queues: q, resource: cmd.Resource, key: placeKey{cmd.Identity, cmd.Client, cmd.Request, cmd.Call},
+		queues: q, resource: cmd.Resource, key: placeKey{cmd.Identity, cmd.Client, cmd.Request},
 		news: make(chan *lockpb.Progress, 1), position: told.Position, holder: told.Holder.Token,
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.places[p.resource] == nil {
-		q.places[p.resource] = map[placeKey]*place{}
+		q.places[p.resource] = map[placeKey][]*place{}
 	}
-	q.places[p.resource][p.key] = p
+	q.places[p.resource][p.key] = append(q.places[p.resource][p.key], p) // several calls may wait for one request
 	q.count.Add(1)
 	q.move(p.resource)
 	return p
@@ -71,8 +71,12 @@ func (q *queues) join(cmd lock.Acquire, told lock.Waiting) *place {
 func (p *place) leave() {
 	p.queues.mu.Lock()
 	defer p.queues.mu.Unlock()
-	delete(p.queues.places[p.resource], p.key)
-	if len(p.queues.places[p.resource]) == 0 {
+	waiting := p.queues.places[p.resource]
+	waiting[p.key] = slices.DeleteFunc(waiting[p.key], func(other *place) bool { return other == p })
+	if len(waiting[p.key]) == 0 {
+		delete(waiting, p.key)
+	}
+	if len(waiting) == 0 {
 		delete(p.queues.places, p.resource)
 		delete(p.queues.moved, p.resource)
 	}
@@ -147,55 +151,49 @@ func (q *queues) tell(view func(func(*lock.Machine))) {
 	q.moved = map[lease.Resource]struct{}{}
 	q.mu.Unlock()
 	for name := range moved {
-		var line queueLine
-		view(func(m *lock.Machine) { line = lineOf(m, name) })
-		q.mu.Lock()
-		for _, p := range q.places[name] {
-			p.offer(line)
-		}
-		q.mu.Unlock()
+		view(func(m *lock.Machine) { q.look(m, name) })
 	}
 }
 
-// queueLine is a queue as it stood at one index.
-type queueLine struct {
-	index  uint64
-	now    lock.LeaseTime
-	holder lock.Holder
-	places map[placeKey]standing // without their calls
+// look walks a queue once, and tells those of its waiters who asked.
+func (q *queues) look(m *lock.Machine, name lease.Resource) {
+	q.mu.Lock() // within a view; nobody looks at the state while holding it
+	defer q.mu.Unlock()
+	waiting := q.places[name]
+	if len(waiting) == 0 {
+		return
+	}
+	info := m.Info()
+	var h lock.Holder
+	if holders := m.Get(name).Holders; len(holders) > 0 {
+		h = holders[0]
+	}
+	position := 0
+	for w := range m.Queue(name) {
+		position++
+		for _, p := range waiting[placeKey{w.Identity, w.Client, w.Request}] {
+			p.offer(standing{position, w.Deadline}, h, info)
+		}
+	}
 }
 
+// standing is where a waiter stands in its queue, and until when.
 type standing struct {
 	position int
 	deadline lock.LeaseTime
 }
 
-func lineOf(m *lock.Machine, name lease.Resource) queueLine {
-	info := m.Info()
-	line := queueLine{index: info.Index, now: info.Now, places: map[placeKey]standing{}}
-	if holders := m.Get(name).Holders; len(holders) > 0 {
-		line.holder = holders[0]
+// offer tells a place how it stands, if that is news. What was not taken before is replaced.
+func (p *place) offer(s standing, h lock.Holder, info lock.Info) {
+	if s.position == p.position && h.Token == p.holder {
+		return
 	}
-	for w := range m.Queue(name) {
-		line.places[placeKey{w.Identity, w.Client, w.Request, 0}] = standing{len(line.places) + 1, w.Deadline}
-	}
-	return line
-}
-
-// offer tells a place what has changed for it. What was not taken before is replaced.
-func (p *place) offer(line queueLine) {
-	key := p.key
-	key.call = 0
-	s, waits := line.places[key]
-	if !waits || (s.position == p.position && line.holder.Token == p.holder) {
-		return // that the wait is over comes another way
-	}
-	p.position, p.holder = s.position, line.holder.Token
+	p.position, p.holder = s.position, h.Token
 	select {
 	case <-p.news:
 	default:
 	}
-	p.news <- progressOf(s, line.holder, line.index, line.now)
+	p.news <- progressOf(s, h, info.Index, info.Now)
 }
 
 func progressOf(s standing, h lock.Holder, index uint64, now lock.LeaseTime) *lockpb.Progress {
