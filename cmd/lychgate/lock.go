@@ -38,7 +38,7 @@ Exit codes:
 	var to target
 	to.add(cmd)
 	cmd.AddCommand(lockAcquireCommand(&to), lockRenewCommand(&to), lockReleaseCommand(&to),
-		lockGetCommand(&to), lockListCommand(&to), lockBreakCommand(&to))
+		lockGetCommand(&to), lockListCommand(&to), lockWatchCommand(&to), lockHotCommand(&to), lockBreakCommand(&to))
 	return cmd
 }
 

@@ -15,7 +15,8 @@ import (
 func lockAcquireCommand(to *target) *cobra.Command {
 	var asJSON bool
 	var only string
-	var clientID, requestID string
+	var clientID, requestID, mode, owner string
+	var progress bool
 	var ttl, wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "acquire RESOURCE",
@@ -37,6 +38,9 @@ lock that the first one took, while it is held.`,
 			if err != nil {
 				return err
 			}
+			if mode != "exclusive" && mode != "shared" {
+				return usageError("--mode %s: known are exclusive and shared", mode)
+			}
 			to.waitGiven = cmd.Flags().Changed("wait")
 			opts := []client.Option{client.Wait(wait)}
 			if requestID != "" {
@@ -44,6 +48,15 @@ lock that the first one took, while it is held.`,
 			}
 			if cmd.Flags().Changed("ttl") {
 				opts = append(opts, client.TTL(ttl))
+			}
+			if mode == "shared" {
+				opts = append(opts, client.Shared())
+			}
+			if owner != "" {
+				opts = append(opts, client.Owner(owner))
+			}
+			if progress || isTerminal(cmd.ErrOrStderr()) && !cmd.Flags().Changed("progress") {
+				opts = append(opts, client.OnProgress(progressText(cmd.ErrOrStderr())))
 			}
 			return to.with(cmd.Context(), client.Config{ClientID: clientID}, func(ctx context.Context, c *client.Client) error {
 				l, err := c.Acquire(ctx, args[0], opts...)
@@ -63,8 +76,23 @@ lock that the first one took, while it is held.`,
 	flags.StringVar(&clientID, "client-id", "", "`name` to hold the lock under (default: one made for this call)")
 	flags.StringVar(&requestID, "request-id", "", "`id` of this request, for repeating it safely (default: random)")
 	flags.DurationVar(&ttl, "ttl", 0, "`duration` of the lease (default: the cluster's)")
+	flags.StringVar(&mode, "mode", "exclusive", "`mode`: exclusive, or shared with others who take it so")
+	completes(cmd, "mode", "exclusive", "shared")
+	flags.StringVar(&owner, "owner", "", "`name` of the thread or job that takes it, for finding deadlocks (default: the client's)")
+	flags.BoolVar(&progress, "progress", false, "tell on stderr how the queue goes (default: if that is a terminal)")
 	flags.DurationVar(&wait, "wait", 0, "`duration` to wait while somebody else holds the lock (default: not at all)")
 	return cmd
+}
+
+// progressText writes how a wait goes.
+func progressText(w io.Writer) func(client.Progress) {
+	return func(p client.Progress) {
+		line := fmt.Sprintf("waiting at position %d", p.Position)
+		if h := p.Holder; h.GetFencingToken() != 0 {
+			line += fmt.Sprintf("; held by %s with token %d for %s", h.GetClientId(), h.GetFencingToken(), millis(h.GetHeldFor()))
+		}
+		fmt.Fprintln(w, line)
+	}
 }
 
 // grantPrinter writes all of a grant, or only the field that --print names.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -93,12 +94,20 @@ func lockText(w io.Writer, r *lockpb.GetResponse) error {
 }
 
 func holderText(h *lockpb.Holder) string {
-	return fmt.Sprintf("%s, token %d, for %s, %s left", h.GetClientId(), h.GetFencingToken(),
+	return fmt.Sprintf("%s, token %d%s, for %s, %s left", h.GetClientId(), h.GetFencingToken(), modeText(h.GetMode()),
 		millis(h.GetHeldFor()), millis(h.GetRemaining()))
 }
 
+// modeText tells of a shared lock; an exclusive one is the usual one.
+func modeText(m lockpb.Mode) string {
+	if m == lockpb.Mode_SHARED {
+		return ", shared"
+	}
+	return ""
+}
+
 func waiterText(w *lockpb.Waiter) string {
-	s := fmt.Sprintf("%s, %s left", w.GetClientId(), millis(w.GetRemaining()))
+	s := fmt.Sprintf("%s%s, %s left", w.GetClientId(), modeText(w.GetMode()), millis(w.GetRemaining()))
 	if !w.GetAttached() {
 		s += ", caller away"
 	}
@@ -112,6 +121,12 @@ func listText(w io.Writer, r *lockpb.ListResponse) error {
 		if holders := lock.GetHolders(); len(holders) > 0 {
 			h := holders[0]
 			row[1], row[2] = h.GetClientId(), strconv.FormatUint(h.GetFencingToken(), 10)
+			switch more := len(holders) - 1; {
+			case more > 0:
+				row[1] += fmt.Sprintf(" and %d more (shared)", more)
+			case h.GetMode() == lockpb.Mode_SHARED:
+				row[1] += " (shared)"
+			}
 			row[3], row[4] = millis(h.GetHeldFor()), millis(h.GetRemaining())
 		}
 		rows = append(rows, row)
@@ -123,6 +138,15 @@ func listText(w io.Writer, r *lockpb.ListResponse) error {
 		fmt.Fprintf(w, "more: --after %s\n", next)
 	}
 	return nil
+}
+
+// compacted is JSON on one line: protojson's own spacing is random on purpose.
+func compacted(text []byte) []byte {
+	var out bytes.Buffer
+	if err := json.Compact(&out, text); err != nil {
+		return text
+	}
+	return out.Bytes()
 }
 
 // printPairs writes names and values in two columns.
