@@ -131,11 +131,15 @@ func (r *run) fillPlan(s side, leases int) load.Plan {
 }
 
 // settle waits until the nodes' memory has stopped to change, and tells it. What was freed goes back to the system bit by
-// bit.
+// bit, and what is garbage is seen at the latest by the collection that the Go runtime makes of an idle program every two
+// minutes; at the full size that is waited for.
 func (r *run) settle(ctx context.Context, s side) ([nodeCount]resident, error) {
 	const step, most = 500 * time.Millisecond, 60
 	var now, past [nodeCount]resident
 	still := 0
+	if err := pause(ctx, r.size.idle); err != nil {
+		return now, err
+	}
 	for range most {
 		if err := pause(ctx, step); err != nil {
 			return now, err

@@ -114,8 +114,9 @@ func (r *relay) deliver(to, from net.Conn, way <-chan piece) {
 		if broken {
 			continue
 		}
-		if wait := time.Until(p.at); wait > 0 {
-			time.Sleep(wait)
+		if pause(r.ctx, time.Until(p.at)) != nil {
+			broken = true
+			continue
 		}
 		n, err := to.Write(p.data)
 		r.passed.Add(int64(n))

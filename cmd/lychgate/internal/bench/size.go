@@ -21,6 +21,7 @@ type size struct {
 
 	leases, peerLeases int           // of memory
 	warming            time.Duration // before it
+	idle               time.Duration // before memory is looked at
 	calm               int           // half seconds without change after which memory has settled
 
 	expiring    int
@@ -65,7 +66,7 @@ var fullSize = size{
 	full: true, rounds: 3, workers: []int{1, 64, 512}, warmUp: 2 * time.Second, cycling: 5 * time.Second,
 	contenders: 64, locks: 8, waiters: 1000,
 	failovers: 5, before: time.Second, held: 200, heldTTL: 5 * time.Second, after: 7 * time.Second,
-	leases: 1_000_000, peerLeases: 100_000, warming: 10 * time.Second, calm: 6,
+	leases: 1_000_000, peerLeases: 100_000, warming: 10 * time.Second, idle: 125 * time.Second, calm: 6,
 	expiring: 500_000, othersRate: 500, expiryLeast: 10 * time.Second,
 	capacityA: capacity{clients: 20_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 2000, warmUp: 5 * time.Second, time: 30 * time.Second},
 	capacityB: capacity{clients: 100_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 5000.0 / 3, warmUp: 10 * time.Second, time: 30 * time.Second},

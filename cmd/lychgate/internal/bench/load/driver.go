@@ -207,7 +207,7 @@ func (d *driver) due() []*lockpb.Call {
 			at = now // it waited for the window, not for the server
 		}
 		d.filling++
-		c := d.acquire(int(k)/d.plan.Mix.Leases, int(k)%d.plan.Mix.Leases, at)
+		c := d.acquire(int(k)%len(d.clients), int(k)/len(d.clients), at) // each client takes one lease after the other
 		c.fill = true
 		calls = append(calls, c.msg)
 	}

@@ -1,0 +1,48 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestResultLines(t *testing.T) {
+	var r Report
+	r.add("lock_cycles_per_s_w512", "1/s", 18000, new(2000.0), ratioAtLeast(8))
+	r.add("acquire_p99_ms_w512", "ms", 50.125, new(200.5), ratioAtMost(0.2))
+	r.add("bytes_per_lease", "B", 180, nil, atMost(200), ratioAtMost(1))
+	r.add("nothing", "ms", 0.01234, new(0.0))
+	want := []string{
+		"RESULT lock_cycles_per_s_w512=18000 unit=1/s peer=2000 ratio=9",
+		"RESULT acquire_p99_ms_w512=50.12 unit=ms peer=200.5 ratio=0.2500",
+		"RESULT bytes_per_lease=180 unit=B",
+		"RESULT nothing=0.0123 unit=ms peer=0",
+	}
+	for i, x := range r.Results {
+		if got := x.Line(); got != want[i] {
+			t.Errorf("got  %s\nwant %s", got, want[i])
+		}
+	}
+	for i, want := range []string{"met", "missed", "met", ""} {
+		if got := r.Results[i].verdict(); got != want {
+			t.Errorf("%s: got %q, want %q", r.Results[i].Name, got, want)
+		}
+	}
+	r.Notes = []string{"grants are not signed"}
+	var out strings.Builder
+	if err := r.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range append(want, "WHAT", "≥ 8 × etcd", "note: grants are not signed", "≤ 200") {
+		if !strings.Contains(out.String(), part) {
+			t.Errorf("%q is missing in:\n%s", part, &out)
+		}
+	}
+}
+
+func TestNumbers(t *testing.T) {
+	for v, want := range map[float64]string{0: "0", 3: "3", 0.5: "0.5000", 1.5: "1.50", 123.456: "123.5", 70123.4: "70123", 1e12: "1000000000000"} {
+		if got := number(v); got != want {
+			t.Errorf("%v: got %s, want %s", v, got, want)
+		}
+	}
+}
