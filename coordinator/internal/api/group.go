@@ -61,6 +61,8 @@ func groupRefusal(err error) *refusal {
 		return refuse(lockpb.Reason_NO_LEADER, "the call ended before its command was proposed")
 	case group.Malformed:
 		return invalid("", "the command cannot be written to the log")
+	case group.VersionTooLow:
+		return refuse(lockpb.Reason_VERSION_TOO_LOW, "not every node of the cluster knows this call yet")
 	case group.Unknown:
 		return refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the leader was lost, or the call ended, while the command was being committed")
 	}

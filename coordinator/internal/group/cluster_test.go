@@ -74,14 +74,17 @@ func newCluster(t *testing.T, nodes int, adjust func(*Config)) *cluster {
 	c := &cluster{t: t, network: newNetwork(), adjust: adjust, onApply: func(string, Applied) {}, logger: slog.New(slog.DiscardHandler)}
 	for i := range nodes {
 		id := fmt.Sprintf("n%d", i+1)
-		memory, kept := raft.NewInmemStore(), &snapshots{}
-		disk, stable := &slowLog{LogStore: memory}, &failingStable{StableStore: memory}
-		c.members = append(c.members, &member{
-			id: id, address: raft.ServerAddress(id + ":7602"),
-			stores: &Stores{Log: disk, Stable: stable, Snapshots: kept}, disk: disk, stable: stable, snapshots: kept,
-		})
+		m := &member{id: id, address: raft.ServerAddress(id + ":7602")}
+		m.stores, m.disk, m.stable, m.snapshots = blankStores()
+		c.members = append(c.members, m)
 	}
 	return c
+}
+
+func blankStores() (*Stores, *slowLog, *failingStable, *snapshots) {
+	memory, kept := raft.NewInmemStore(), &snapshots{}
+	disk, stable := &slowLog{LogStore: memory}, &failingStable{StableStore: memory}
+	return &Stores{Log: disk, Stable: stable, Snapshots: kept}, disk, stable, kept
 }
 
 func (c *cluster) start() {

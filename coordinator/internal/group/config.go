@@ -53,6 +53,11 @@ type Config struct {
 	// nobody, which is only right for a node that cannot have lost anything.
 	Peers Peers
 
+	// Releases tells what the programs of other members know. Nil: the cluster version is never raised, but for a node alone.
+	Releases Releases
+	// MaxVersion is what this program knows; zero means lock.MaxVersion. Another one is for tests.
+	MaxVersion uint32
+
 	// For tests: in-memory replacements. Nil opens files under Dir and a TCP listener.
 	Stores    *Stores
 	Transport raft.Transport
@@ -165,7 +170,8 @@ func (l Limits) validate() error {
 func (c Config) normalise() (Config, error) {
 	c.Timing = c.Timing.withDefaults()
 	c.Limits = c.Limits.withDefaults()
-	set(&c.Version, lock.MaxVersion)
+	set(&c.MaxVersion, lock.MaxVersion)
+	set(&c.Version, c.MaxVersion)
 	if c.Logger == nil {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -189,6 +195,9 @@ func (c Config) normalise() (Config, error) {
 func (c Config) validate() error {
 	if c.Name == nil {
 		return errors.New("group: no cluster name to propose")
+	}
+	if c.Version > c.MaxVersion {
+		return fmt.Errorf("group: version %d is above %d, which this program knows", c.Version, c.MaxVersion)
 	}
 	if c.Dir == "" && c.Stores == nil {
 		return errors.New("group: no directory")

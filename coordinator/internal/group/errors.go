@@ -13,12 +13,13 @@ type Kind uint8
 
 // The kinds.
 const (
-	NotLeader  Kind = iota + 1 // another node leads, or nobody does; retry there
-	Overloaded                 // the queue is full; retry after RetryAfter
-	Stopping                   // this node is going down
-	Abandoned                  // the caller's context ended while the command was still queued
-	Malformed                  // the command cannot be written to the log
-	Unknown                    // it may have been applied, now or later; retry with the same request id
+	NotLeader     Kind = iota + 1 // another node leads, or nobody does; retry there
+	Overloaded                    // the queue is full; retry after RetryAfter
+	Stopping                      // this node is going down
+	Abandoned                     // the caller's context ended while the command was still queued
+	Malformed                     // the command cannot be written to the log
+	VersionTooLow                 // not every member's program knows the command yet
+	Unknown                       // it may have been applied, now or later; retry with the same request id
 )
 
 func (k Kind) String() string {
@@ -33,6 +34,8 @@ func (k Kind) String() string {
 		return "abandoned"
 	case Malformed:
 		return "malformed"
+	case VersionTooLow:
+		return "cluster version too low"
 	case Unknown:
 		return "outcome unknown"
 	}

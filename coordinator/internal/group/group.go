@@ -64,7 +64,7 @@ func New(config Config) (*Group, error) {
 	}
 	g.SetKey(config.Key)
 	g.contacts.Store(newContacts())
-	g.replica.group = g
+	g.replica.group, g.replica.knows = g, config.MaxVersion
 	return g, nil
 }
 

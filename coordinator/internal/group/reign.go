@@ -247,6 +247,7 @@ func (r *reign) next(tick bool) bool {
 	limits := r.group.config.Limits
 	e := &entry{}
 	e.proposals, e.reads = r.group.queue.take(limits.BatchCommands, limits.BatchBytes)
+	r.early(e)
 	if !e.wanted(tick) {
 		return false
 	}
@@ -278,6 +279,25 @@ func (e *entry) wanted(tick bool) bool {
 	}
 	e.system = []lock.Command{lock.Tick{}}
 	return true
+}
+
+// early takes the commands that the cluster's version does not have yet out of an entry and answers them: a member that does
+// not know them would stop. The version never goes back, and nobody else proposes in this term.
+func (r *reign) early(e *entry) {
+	var version uint32
+	r.group.replica.view(func(m *lock.Machine) { version = m.Info().Version })
+	if version >= lock.MaxVersion {
+		return
+	}
+	e.proposals = slices.DeleteFunc(e.proposals, func(p *proposal) bool {
+		needs := lock.Needs(p.cmd)
+		if needs <= version {
+			return false
+		}
+		r.group.config.Observer.CommandRefused(VersionTooLow)
+		p.finish(answer{err: &Error{Kind: VersionTooLow, Err: fmt.Errorf("it needs cluster version %d, the cluster has %d", needs, version)}})
+		return true
+	})
 }
 
 // weed takes the commands that cannot be encoded out of an entry and answers them, so that they fail alone.

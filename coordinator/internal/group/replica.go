@@ -35,6 +35,7 @@ type replica struct {
 	onRestore func(index uint64)
 	replayed  uint64 // last index that was in the log at start
 
+	knows uint32 // the newest cluster version that this program knows
 	group *Group // told of members; nil in tests of the replica alone
 
 	mu      sync.RWMutex
@@ -55,7 +56,7 @@ type replica struct {
 func newReplica(ws *waits, onApply func(Applied), onRestore func(uint64), bytes int64) *replica {
 	return &replica{
 		waits: ws, onApply: onApply, onRestore: onRestore, machine: lock.New(),
-		limit: bytes, grown: make(chan struct{}, 1), failed: make(chan struct{}),
+		limit: bytes, grown: make(chan struct{}, 1), knows: lock.MaxVersion, failed: make(chan struct{}),
 	}
 }
 
@@ -76,6 +77,9 @@ func (r *replica) Apply(log *raft.Log) any {
 		return applied{err: errDetached}
 	}
 	entry, err := unseal(log)
+	if err == nil {
+		err = r.accepts(entry)
+	}
 	if err != nil {
 		r.err = fmt.Errorf("log entry %d of term %d: %w", log.Index, log.Term, err)
 		close(r.failed)
@@ -161,6 +165,11 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	if r.detached.Load() {
 		return errDetached
+	}
+	if version := machine.Info().Version; version > r.knows {
+		r.err = fmt.Errorf("the snapshot of entry %d: %w", machine.Info().Index, unknownVersion(version, r.knows))
+		close(r.failed)
+		return r.err
 	}
 	if err := restoring(from); err != nil {
 		return err
