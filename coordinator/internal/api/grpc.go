@@ -23,17 +23,21 @@ import (
 // and nobody has to be helped to find what else there may be.
 func (s *Server) NewGRPC() *grpc.Server {
 	server := grpc.NewServer(
-		grpc.Creds(s.config.Security.serve()),
+		grpc.Creds(counting{s.config.Security.serve()}),
+		grpc.InTapHandle(s.await),
 		grpc.UnaryInterceptor(s.admitUnary),
 		grpc.StreamInterceptor(s.admitStream),
 		grpc.ForceServerCodecV2(newFrameCodec()),
 		grpc.MaxRecvMsgSize(maxSessionMessage), // of a session; what others may send is less, see legible
 		grpc.MaxSendMsgSize(maxResponse),
+		grpc.MaxHeaderListSize(maxHeaders),
 		// Waiting calls of many clients come over one connection from another node; if they used its streams up, a
-		// release could not pass them. What bounds calls is Config.MaxCalls.
-		grpc.MaxConcurrentStreams(math.MaxUint32),
-		grpc.ConnectionTimeout(10*time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		// release could not pass them. There are never more than MaxCalls, and more streams do no good.
+		grpc.MaxConcurrentStreams(uint32(min(s.config.MaxCalls, math.MaxInt32))),
+		grpc.ConnectionTimeout(connectTimeout),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: 20 * time.Second, Timeout: 10 * time.Second, MaxConnectionIdle: idleTimeout,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.UnknownServiceHandler(func(_ any, stream grpc.ServerStream) error {
 			method, _ := grpc.MethodFromServerStream(stream)

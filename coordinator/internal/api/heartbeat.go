@@ -181,17 +181,35 @@ func (sh *shard) outdated(keyID string) bool {
 	return !good
 }
 
-// renewEach is a heartbeat in a cluster whose version does not know the command for it yet.
+// renewEach is a heartbeat in a cluster whose version does not know the command for it yet. What is left of each lease
+// counts from the last entry that renewed one: a little less than there is.
 func (sh *shard) renewEach(ctx context.Context, p *pulse, identity lease.Identity) (*lockpb.HeartbeatResponse, *refusal) {
-	results := make([]lock.Result, len(p.leases))
-	var last group.Outcome
+	outcomes := make([]group.Outcome, len(p.leases))
+	errs := make([]error, len(p.leases))
+	places := make(chan struct{}, maxRenewals)
+	var renewing sync.WaitGroup
 	for i, id := range p.leases {
-		out, err := sh.group.Propose(ctx, lock.Renew{Identity: identity, Lease: id})
-		if err != nil {
-			return nil, groupRefusal(err)
+		places <- struct{}{}
+		renewing.Go(func() {
+			defer func() { <-places }()
+			outcomes[i], errs[i] = sh.group.Propose(ctx, lock.Renew{Identity: identity, Lease: id})
+		})
+	}
+	renewing.Wait()
+	var last group.Outcome
+	results := make([]lock.Result, len(p.leases))
+	for i, out := range outcomes {
+		if errs[i] != nil {
+			return nil, groupRefusal(errs[i])
 		}
-		results[i], last = out.Result, out
+		results[i] = out.Result
+		if out.Index > last.Index {
+			last = out
+		}
 	}
 	last.Result = lock.RenewedMany{Results: results}
 	return sh.beats(p, last)
 }
+
+// maxRenewals bounds the renewals of one heartbeat that are proposed at once.
+const maxRenewals = 128

@@ -45,8 +45,10 @@ type session struct {
 	here     map[*sessionCall]struct{} // those that a group will tell of
 	told     []*sessionCall
 	answers  []*lockpb.Answer
+	inside   int  // calls that are not over, those whose caller is gone too
 	last     bool // the client sends no more
 	stopping bool
+	over     bool
 }
 
 // sessionCall is one call of a session.
@@ -204,8 +206,8 @@ func (x *session) awaitRoom() bool {
 
 // write answers until the session ends: whatever is ready goes out together.
 func (x *session) write(stream lockpb.Locks_SessionServer) {
-	stalled := time.AfterFunc(sessionStall, func() {
-		x.end(refuse(lockpb.Reason_OVERLOADED, fmt.Sprintf("the client has read no answer for %v", sessionStall)))
+	stalled := time.AfterFunc(x.stall, func() {
+		x.end(refuse(lockpb.Reason_OVERLOADED, fmt.Sprintf("the client has read no answer for %v", x.stall)))
 	})
 	stalled.Stop()
 	defer stalled.Stop()
@@ -224,7 +226,7 @@ func (x *session) write(stream lockpb.Locks_SessionServer) {
 			var message *lockpb.SessionResponse
 			message, answers = gather(answers, leaders)
 			leaders = nil
-			stalled.Reset(sessionStall)
+			stalled.Reset(x.stall)
 			if err := stream.Send(message); err != nil {
 				x.end(err)
 				return
@@ -315,6 +317,7 @@ func (x *session) busy() bool {
 // done for them.
 func (x *session) abandonAll() {
 	x.mu.Lock()
+	x.over = true // the reader may still be at a message
 	left := make([]uint64, 0, len(x.calls))
 	for id := range x.calls {
 		left = append(left, id)
@@ -336,7 +339,7 @@ func (x *session) abandonAll() {
 	x.work.Wait()
 }
 
-// settleGone settles what groups have told a session that is over, and reports whether more is to come.
+// settleGone settles what groups have told a session that is over, and reports whether any call is not over yet.
 func (x *session) settleGone() bool {
 	told, _ := x.take()
 	for _, c := range told {
@@ -344,7 +347,7 @@ func (x *session) settleGone() bool {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.here) > 0 || len(x.told) > 0
+	return x.inside > 0
 }
 
 // giveUp forgets the calls that a group has told nothing of, for longer than any call may take.

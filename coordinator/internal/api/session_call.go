@@ -83,13 +83,14 @@ func (x *session) admit(request *lockpb.Call, now time.Time) (*sessionCall, erro
 	_, taken := x.calls[request.GetId()]
 	switch {
 	case taken:
-	case x.stopping:
+	case x.stopping, x.over:
 		refused = refuse(lockpb.Reason_STOPPING, "the node is stopping")
 	case refused == nil && len(x.calls)+len(x.answers) >= limit:
 		refused = refuse(lockpb.Reason_OVERLOADED, "this session has too many calls in progress").retryAfter(100 * time.Millisecond)
 	}
 	if refused == nil && !taken {
 		c.leave = leave
+		x.inside++
 		x.calls[request.GetId()] = c
 		x.mu.Unlock()
 		return c, nil
@@ -279,6 +280,7 @@ func (x *session) finish(c *sessionCall, answer *lockpb.Answer, refused *refusal
 		return
 	}
 	c.answered = true
+	x.inside--
 	if !c.gone {
 		delete(x.calls, c.request.GetId())
 		if refused != nil {
@@ -288,9 +290,16 @@ func (x *session) finish(c *sessionCall, answer *lockpb.Answer, refused *refusal
 		x.answers = append(x.answers, answer)
 	}
 	x.mu.Unlock()
-	signal(x.wake)
 	c.leave()
+	signal(x.wake)
 	x.config.Metrics.called(c.op, refused, time.Since(c.began))
+}
+
+// unwanted reports whether nobody waits for the answer of a call any more.
+func (x *session) unwanted(c *sessionCall) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return c.gone || c.answered
 }
 
 // settled ends what a call has registered.

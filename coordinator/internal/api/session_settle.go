@@ -16,7 +16,7 @@ func (x *session) settle(c *sessionCall) {
 	if c.err != nil {
 		x.settled(c)
 		refused := groupRefusal(c.err)
-		if passing(refused) && !c.answered && !c.gone {
+		if passing(refused) && !x.unwanted(c) {
 			x.anywhere(c, refused.maybe())
 			return
 		}
@@ -55,16 +55,16 @@ func (c *sessionCall) result() (*lockpb.Answer, *refusal) {
 
 func (x *session) settleAcquire(c *sessionCall) {
 	ticket := !c.request.GetAcquire().GetNoTicket()
-	if granted, ok := c.outcome.Result.(lock.Granted); ok && granted.Retried && !c.gone {
+	if x.unwanted(c) {
+		x.finish(c, nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended before its answer"))
+		return
+	}
+	if granted, ok := c.outcome.Result.(lock.Granted); ok && granted.Retried {
 		x.spawn(c, func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
 			ctx, cancel := x.within(ctx)
 			defer cancel()
 			return c.shard.confirm(ctx, granted.Grant, false, ticket)
 		})
-		return
-	}
-	if c.gone || c.answered {
-		x.finish(c, nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended before its answer"))
 		return
 	}
 	out, refused := c.shard.acquired(x.calling, c.outcome, ticket) // proposes nothing: the grant is new
@@ -76,10 +76,7 @@ func (x *session) settleWaiting(c *sessionCall) {
 	in, cmd := c.request.GetAcquire(), c.Command.(lock.Acquire)
 	x.spawn(c, func(ctx context.Context) (*lockpb.AcquireResponse, *refusal) {
 		defer c.wait.Close()
-		x.mu.Lock()
-		nobody := c.gone || c.answered
-		x.mu.Unlock()
-		if nobody {
+		if x.unwanted(c) {
 			c.shard.detach(ctx, cmd)
 			return nil, refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the call ended while it waited; the request keeps its place for a short while")
 		}

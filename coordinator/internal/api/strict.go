@@ -37,6 +37,9 @@ func restPaths() map[string]restPath {
 		"/lock/break":     {http.MethodPost, &lockpb.BreakRequest{}},
 		"/lock/get":       {http.MethodGet, &lockpb.GetRequest{}},
 		"/lock/list":      {http.MethodGet, &lockpb.ListRequest{}},
+		"/lock/watch":     {http.MethodGet, &lockpb.WatchRequest{}},
+		"/lock/follow":    {http.MethodPost, &lockpb.AcquireRequest{}},
+		"/lock/hot":       {http.MethodGet, &lockpb.HotRequest{}},
 		"/cluster/status": {http.MethodGet, &lockpb.StatusRequest{}},
 		"/cluster/keys":   {http.MethodGet, &lockpb.KeysRequest{}},
 
@@ -85,11 +88,12 @@ func readRequest(w http.ResponseWriter, r *http.Request, message proto.Message) 
 	if len(query) > 0 {
 		return http.StatusBadRequest, invalid(slices.Sorted(maps.Keys(query))[0], "the fields of a POST belong in its body, not in the query")
 	}
-	body, err := readBody(w, r)
+	limit := maxSize(message)
+	body, err := readBody(w, r, limit)
 	var long *http.MaxBytesError
 	switch {
 	case errors.As(err, &long):
-		return http.StatusRequestEntityTooLarge, invalid("", fmt.Sprintf("the body is longer than %d bytes", maxRequest))
+		return http.StatusRequestEntityTooLarge, invalid("", fmt.Sprintf("the body is longer than %d bytes", limit))
 	case err != nil:
 		return http.StatusBadRequest, invalid("", "the body could not be read")
 	}
@@ -98,8 +102,8 @@ func readRequest(w http.ResponseWriter, r *http.Request, message proto.Message) 
 }
 
 // readBody reads a body of bounded length.
-func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxRequest))
+func readBody(w http.ResponseWriter, r *http.Request, limit int) ([]byte, error) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(limit)))
 	if err != nil {
 		w.Header().Set("Connection", "close") // so that the server does not read the rest before it answers
 		return nil, err
