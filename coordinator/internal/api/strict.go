@@ -34,6 +34,7 @@ func restPaths() map[string]restPath {
 		"/lock/renew":     {http.MethodPost, &lockpb.RenewRequest{}},
 		"/lock/release":   {http.MethodPost, &lockpb.ReleaseRequest{}},
 		"/lock/cancel":    {http.MethodPost, &lockpb.CancelRequest{}},
+		"/lock/heartbeat": {http.MethodPost, &lockpb.HeartbeatRequest{}},
 		"/lock/break":     {http.MethodPost, &lockpb.BreakRequest{}},
 		"/lock/get":       {http.MethodGet, &lockpb.GetRequest{}},
 		"/lock/list":      {http.MethodGet, &lockpb.ListRequest{}},
