@@ -16,8 +16,8 @@ import (
 )
 
 func clusterCommand() *cobra.Command {
-	cmd := &cobra.Command{Use: "cluster", Short: "Look at the nodes of the coordinator"}
-	cmd.AddCommand(clusterStatusCommand())
+	cmd := &cobra.Command{Use: "cluster", Short: "Look at the nodes of the coordinator, and after them"}
+	cmd.AddCommand(clusterStatusCommand(), clusterSnapshotCommand())
 	return cmd
 }
 

@@ -59,10 +59,11 @@ type node struct {
 }
 
 type cluster struct {
-	t      *testing.T
-	nodes  []*node
-	secure func(node string) Security // nil: none, and calls say themselves who makes them
-	feed   feed.Config                // of the journals; zero: as by default
+	version uint32 // with which it is created; 0: the newest
+	t       *testing.T
+	nodes   []*node
+	secure  func(node string) Security // nil: none, and calls say themselves who makes them
+	feed    feed.Config                // of the journals; zero: as by default
 }
 
 // faulty is a group whose answers can be taken away.
@@ -169,7 +170,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 		journal.feed = feed.New(c.feed)
 	}
 	g, err := group.New(group.Config{
-		Node: n.id, Members: peers, Cluster: "lg-test", Lock: testLockConfig(),
+		Node: n.id, Members: peers, Cluster: "lg-test", Version: c.version, Lock: testLockConfig(),
 		Key:       lock.PutKey{Node: n.id, KeyID: signer.Key().ID, Public: signer.Key().Public},
 		Timing:    group.Timing{Heartbeat: testHeartbeat, LeaderLease: testHeartbeat * 2 / 3, Commit: 5 * time.Millisecond, Tick: 50 * time.Millisecond},
 		Stores:    &group.Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()},

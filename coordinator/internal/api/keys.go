@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -10,6 +11,9 @@ import (
 
 // Keys implements lockpb.ClusterServer, from this node's replicas.
 func (s *Server) Keys(ctx context.Context, in *lockpb.KeysRequest) (*lockpb.KeysResponse, error) {
+	if sh, ok := s.addressed(ctx); ok { // by newestKeys of another node
+		return reply(sh.leaderKeys(ctx))
+	}
 	return reply(s.keySet(ctx, in))
 }
 
@@ -68,4 +72,40 @@ func (s *Server) keyDocument() (document ticket.Document, retiring map[string]bo
 	}
 	document.Ring = ring
 	return document, retiring, nil
+}
+
+// newestKeys are the keys as the leaders of all groups have them, without the JWK set.
+func (s *Server) newestKeys(ctx context.Context) (*lockpb.KeysResponse, *refusal) {
+	all := &lockpb.KeysResponse{}
+	refused := s.inEveryGroup(ctx, func(ctx context.Context, sh *shard) *refusal {
+		one, refused := leading(ctx, sh, sh.leaderKeys, func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.KeysResponse, error) {
+			return leader.Keys(ctx, &lockpb.KeysRequest{})
+		})
+		all.Keys = mergeKeys(all.GetKeys(), one.GetKeys())
+		return refused
+	})
+	return all, refused
+}
+
+func (sh *shard) leaderKeys(ctx context.Context) (*lockpb.KeysResponse, *refusal) {
+	answer := &lockpb.KeysResponse{}
+	refused := sh.read(ctx, func(m *lock.Machine) {
+		for _, k := range m.Keys() {
+			answer.Keys = append(answer.Keys, &lockpb.Key{KeyId: k.KeyID, Node: k.Node, Public: k.Public, Retiring: k.Retiring()})
+		}
+	})
+	return answer, refused
+}
+
+// mergeKeys joins the keys of two groups. A key is being retired once it is in all that know it.
+func mergeKeys(all, more []*lockpb.Key) []*lockpb.Key {
+	for _, k := range more {
+		i := slices.IndexFunc(all, func(known *lockpb.Key) bool { return known.GetKeyId() == k.GetKeyId() })
+		if i < 0 {
+			all = append(all, k)
+			continue
+		}
+		all[i].Retiring = all[i].GetRetiring() && k.GetRetiring()
+	}
+	return all
 }

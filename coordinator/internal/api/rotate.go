@@ -39,7 +39,7 @@ func (s *Server) Rotate(ctx context.Context, in *lockpb.RotateRequest) (*lockpb.
 		if refused != nil {
 			return nil, refused
 		}
-		now, refused := s.keySet(ctx, &lockpb.KeysRequest{})
+		now, refused := s.newestKeys(ctx)
 		return &lockpb.RotateResponse{Keys: now.GetKeys(), Missed: missed}, refused
 	})
 }

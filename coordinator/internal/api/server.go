@@ -76,6 +76,7 @@ type Server struct {
 	watchman *watchman // of callers
 
 	digesting  chan struct{} // capacity 1
+	saving     chan struct{} // capacity 1
 	firstReady chan struct{}
 }
 
@@ -97,7 +98,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
-	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), saving: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.signer.Store(config.Signer)
 	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())
