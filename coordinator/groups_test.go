@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/status"
+
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -320,5 +322,65 @@ func TestLeadersAreSpread(t *testing.T) {
 		if out, err := r.locks(0).Renew(r.context(), &lockpb.RenewRequest{LeaseId: l.GetLeaseId()}); err != nil || out.GetFencingToken() != l.GetFencingToken() {
 			t.Errorf("group %d: %v, %v", group, out, err)
 		}
+	}
+}
+
+// Two clients that wait for each other in different groups: one of them is told, with the cycle, and the other goes on when
+// that one lets go. Waits that are no cycle are left alone.
+func TestDeadlockAcrossGroups(t *testing.T) {
+	const groups = 3
+	r := newGrouped(t, 3, groups)
+	r.startAll()
+	first, second := resourceOf(0, groups, "knot"), resourceOf(2, groups, "knot")
+	a, b := r.acquire(0, first, "A"), r.acquire(1, second, "B")
+	type outcome struct {
+		out *lockpb.AcquireResponse
+		err error
+	}
+	wait := func(i int, resource, client string) chan outcome {
+		done := make(chan outcome, 1)
+		go func() {
+			out, err := r.locks(i).Acquire(r.context(), &lockpb.AcquireRequest{
+				Resource: resource, ClientId: client, RequestId: client + "-waits", WaitTimeout: 55_000,
+			})
+			done <- outcome{out, err}
+		}()
+		return done
+	}
+	bystander := wait(2, first, "C") // B stands behind it, but to end its wait would not help
+	r.waiting(first, 1)
+	aWaits := wait(2, second, "A")
+	r.waiting(second, 1)
+	bWaits := wait(0, first, "B")
+	other := aWaits
+	held := b
+	var lost outcome
+	select {
+	case lost = <-bWaits:
+	case lost = <-aWaits:
+		other, held = bWaits, a
+	case got := <-bystander:
+		t.Fatalf("C was told: %v", got.err)
+	case <-time.After(patient):
+		t.Fatal("nobody was told")
+	}
+	if reason, applied := refusalOf(t, lost.err); reason != lockpb.Reason_DEADLOCK || applied != lockpb.Applied_NO {
+		t.Fatalf("the victim got %v, applied %v", lost.err, applied)
+	}
+	for _, detail := range status.Convert(lost.err).Details() {
+		if refusal, ok := detail.(*lockpb.Refusal); ok && len(refusal.GetCycle()) != 3 {
+			t.Errorf("cycle %v", refusal.GetCycle())
+		}
+	}
+	_, err := r.locks(0).Release(r.context(), &lockpb.ReleaseRequest{LeaseId: held.GetLeaseId()})
+	check(t, err)
+	if held == a { // C was before B
+		got := <-bystander
+		check(t, got.err)
+		_, err := r.locks(0).Release(r.context(), &lockpb.ReleaseRequest{LeaseId: got.out.GetLeaseId()})
+		check(t, err)
+	}
+	if got := <-other; got.err != nil {
+		t.Errorf("the other: %v", got.err)
 	}
 }

@@ -148,6 +148,7 @@ func (n *Node) open() ([]part, error) {
 	parts = append(parts,
 		part{"api", func(ctx context.Context) error { server.Run(ctx); return nil }},
 		part{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }},
+		part{"deadlocks", func(ctx context.Context) error { server.FindDeadlocks(ctx); return nil }},
 		part{"spread", func(ctx context.Context) error { server.Spread(ctx); return nil }})
 	parts = append(parts, ports...)
 	return append(parts, part{"calls", func(ctx context.Context) error {

@@ -4100,6 +4100,328 @@ func (*RekeyResponse) Descriptor() ([]byte, []int) {
 	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{52}
 }
 
+type EdgesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EdgesRequest) Reset() {
+	*x = EdgesRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EdgesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EdgesRequest) ProtoMessage() {}
+
+func (x *EdgesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EdgesRequest.ProtoReflect.Descriptor instead.
+func (*EdgesRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{53}
+}
+
+func (x *EdgesRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+type EdgesResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Edges         []*Edge                `protobuf:"bytes,1,rep,name=edges,proto3" json:"edges,omitempty"`        // the oldest waits first
+	Complete      bool                   `protobuf:"varint,2,opt,name=complete,proto3" json:"complete,omitempty"` // there are no more
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EdgesResponse) Reset() {
+	*x = EdgesResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EdgesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EdgesResponse) ProtoMessage() {}
+
+func (x *EdgesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EdgesResponse.ProtoReflect.Descriptor instead.
+func (*EdgesResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{54}
+}
+
+func (x *EdgesResponse) GetEdges() []*Edge {
+	if x != nil {
+		return x.Edges
+	}
+	return nil
+}
+
+func (x *EdgesResponse) GetComplete() bool {
+	if x != nil {
+		return x.Complete
+	}
+	return false
+}
+
+// Edge is one wait for one holder, or for one waiter ahead.
+type Edge struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Waiter        *Party                 `protobuf:"bytes,1,opt,name=waiter,proto3" json:"waiter,omitempty"`
+	Holder        *Party                 `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	LeaseId       string                 `protobuf:"bytes,3,opt,name=lease_id,json=leaseId,proto3" json:"lease_id,omitempty"` // that the holder has; empty: it waits itself
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Edge) Reset() {
+	*x = Edge{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Edge) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Edge) ProtoMessage() {}
+
+func (x *Edge) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Edge.ProtoReflect.Descriptor instead.
+func (*Edge) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{55}
+}
+
+func (x *Edge) GetWaiter() *Party {
+	if x != nil {
+		return x.Waiter
+	}
+	return nil
+}
+
+func (x *Edge) GetHolder() *Party {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *Edge) GetLeaseId() string {
+	if x != nil {
+		return x.LeaseId
+	}
+	return ""
+}
+
+// Party is a request and whose it is.
+type Party struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Identity      string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Owner         string                 `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
+	ClientId      string                 `protobuf:"bytes,3,opt,name=client_id,json=clientId,proto3" json:"client_id,omitempty"`
+	RequestId     string                 `protobuf:"bytes,4,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Party) Reset() {
+	*x = Party{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Party) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Party) ProtoMessage() {}
+
+func (x *Party) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Party.ProtoReflect.Descriptor instead.
+func (*Party) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{56}
+}
+
+func (x *Party) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Party) GetOwner() string {
+	if x != nil {
+		return x.Owner
+	}
+	return ""
+}
+
+func (x *Party) GetClientId() string {
+	if x != nil {
+		return x.ClientId
+	}
+	return ""
+}
+
+func (x *Party) GetRequestId() string {
+	if x != nil {
+		return x.RequestId
+	}
+	return ""
+}
+
+type KillRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Edge          *Edge                  `protobuf:"bytes,2,opt,name=edge,proto3" json:"edge,omitempty"`   // of the victim
+	Cycle         []*Party               `protobuf:"bytes,3,rep,name=cycle,proto3" json:"cycle,omitempty"` // the victim first; only identity and owner are looked at
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KillRequest) Reset() {
+	*x = KillRequest{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KillRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KillRequest) ProtoMessage() {}
+
+func (x *KillRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KillRequest.ProtoReflect.Descriptor instead.
+func (*KillRequest) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{57}
+}
+
+func (x *KillRequest) GetGroup() uint32 {
+	if x != nil {
+		return x.Group
+	}
+	return 0
+}
+
+func (x *KillRequest) GetEdge() *Edge {
+	if x != nil {
+		return x.Edge
+	}
+	return nil
+}
+
+func (x *KillRequest) GetCycle() []*Party {
+	if x != nil {
+		return x.Cycle
+	}
+	return nil
+}
+
+type KillResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KillResponse) Reset() {
+	*x = KillResponse{}
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KillResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KillResponse) ProtoMessage() {}
+
+func (x *KillResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KillResponse.ProtoReflect.Descriptor instead.
+func (*KillResponse) Descriptor() ([]byte, []int) {
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{58}
+}
+
 // Policy is what a resource prefix or a tenant may do. An absent field takes the next shorter prefix's, at last the cluster's.
 type Policy struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -4127,7 +4449,7 @@ type Policy struct {
 
 func (x *Policy) Reset() {
 	*x = Policy{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4139,7 +4461,7 @@ func (x *Policy) String() string {
 func (*Policy) ProtoMessage() {}
 
 func (x *Policy) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[53]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4152,7 +4474,7 @@ func (x *Policy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Policy.ProtoReflect.Descriptor instead.
 func (*Policy) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{53}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{59}
 }
 
 func (x *Policy) GetOf() isPolicy_Of {
@@ -4282,7 +4604,7 @@ type PutPolicyRequest struct {
 
 func (x *PutPolicyRequest) Reset() {
 	*x = PutPolicyRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4294,7 +4616,7 @@ func (x *PutPolicyRequest) String() string {
 func (*PutPolicyRequest) ProtoMessage() {}
 
 func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[54]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4307,7 +4629,7 @@ func (x *PutPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPolicyRequest.ProtoReflect.Descriptor instead.
 func (*PutPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{54}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{60}
 }
 
 func (x *PutPolicyRequest) GetPolicy() *Policy {
@@ -4325,7 +4647,7 @@ type PutPolicyResponse struct {
 
 func (x *PutPolicyResponse) Reset() {
 	*x = PutPolicyResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4337,7 +4659,7 @@ func (x *PutPolicyResponse) String() string {
 func (*PutPolicyResponse) ProtoMessage() {}
 
 func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[55]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4350,7 +4672,7 @@ func (x *PutPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PutPolicyResponse.ProtoReflect.Descriptor instead.
 func (*PutPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{55}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{61}
 }
 
 type DeletePolicyRequest struct {
@@ -4366,7 +4688,7 @@ type DeletePolicyRequest struct {
 
 func (x *DeletePolicyRequest) Reset() {
 	*x = DeletePolicyRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4378,7 +4700,7 @@ func (x *DeletePolicyRequest) String() string {
 func (*DeletePolicyRequest) ProtoMessage() {}
 
 func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[56]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4391,7 +4713,7 @@ func (x *DeletePolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyRequest.ProtoReflect.Descriptor instead.
 func (*DeletePolicyRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{56}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{62}
 }
 
 func (x *DeletePolicyRequest) GetOf() isDeletePolicyRequest_Of {
@@ -4444,7 +4766,7 @@ type DeletePolicyResponse struct {
 
 func (x *DeletePolicyResponse) Reset() {
 	*x = DeletePolicyResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4456,7 +4778,7 @@ func (x *DeletePolicyResponse) String() string {
 func (*DeletePolicyResponse) ProtoMessage() {}
 
 func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[57]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4469,7 +4791,7 @@ func (x *DeletePolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeletePolicyResponse.ProtoReflect.Descriptor instead.
 func (*DeletePolicyResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{57}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{63}
 }
 
 func (x *DeletePolicyResponse) GetExisted() bool {
@@ -4487,7 +4809,7 @@ type PoliciesRequest struct {
 
 func (x *PoliciesRequest) Reset() {
 	*x = PoliciesRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[64]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4499,7 +4821,7 @@ func (x *PoliciesRequest) String() string {
 func (*PoliciesRequest) ProtoMessage() {}
 
 func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[58]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[64]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4512,7 +4834,7 @@ func (x *PoliciesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesRequest.ProtoReflect.Descriptor instead.
 func (*PoliciesRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{58}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{64}
 }
 
 type PoliciesResponse struct {
@@ -4526,7 +4848,7 @@ type PoliciesResponse struct {
 
 func (x *PoliciesResponse) Reset() {
 	*x = PoliciesResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[65]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4538,7 +4860,7 @@ func (x *PoliciesResponse) String() string {
 func (*PoliciesResponse) ProtoMessage() {}
 
 func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[59]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[65]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4551,7 +4873,7 @@ func (x *PoliciesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PoliciesResponse.ProtoReflect.Descriptor instead.
 func (*PoliciesResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{59}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{65}
 }
 
 func (x *PoliciesResponse) GetPolicies() []*Policy {
@@ -4576,7 +4898,7 @@ type KeysRequest struct {
 
 func (x *KeysRequest) Reset() {
 	*x = KeysRequest{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[66]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4588,7 +4910,7 @@ func (x *KeysRequest) String() string {
 func (*KeysRequest) ProtoMessage() {}
 
 func (x *KeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[60]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[66]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4601,7 +4923,7 @@ func (x *KeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysRequest.ProtoReflect.Descriptor instead.
 func (*KeysRequest) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{60}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{66}
 }
 
 type KeysResponse struct {
@@ -4614,7 +4936,7 @@ type KeysResponse struct {
 
 func (x *KeysResponse) Reset() {
 	*x = KeysResponse{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[67]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4626,7 +4948,7 @@ func (x *KeysResponse) String() string {
 func (*KeysResponse) ProtoMessage() {}
 
 func (x *KeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[61]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[67]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4639,7 +4961,7 @@ func (x *KeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeysResponse.ProtoReflect.Descriptor instead.
 func (*KeysResponse) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{61}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{67}
 }
 
 func (x *KeysResponse) GetKeys() []*Key {
@@ -4668,7 +4990,7 @@ type Key struct {
 
 func (x *Key) Reset() {
 	*x = Key{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[68]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4680,7 +5002,7 @@ func (x *Key) String() string {
 func (*Key) ProtoMessage() {}
 
 func (x *Key) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[62]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[68]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4693,7 +5015,7 @@ func (x *Key) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Key.ProtoReflect.Descriptor instead.
 func (*Key) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{62}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{68}
 }
 
 func (x *Key) GetKeyId() string {
@@ -4741,7 +5063,7 @@ type Refusal struct {
 
 func (x *Refusal) Reset() {
 	*x = Refusal{}
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[69]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -4753,7 +5075,7 @@ func (x *Refusal) String() string {
 func (*Refusal) ProtoMessage() {}
 
 func (x *Refusal) ProtoReflect() protoreflect.Message {
-	mi := &file_coordinator_lockpb_lock_proto_msgTypes[63]
+	mi := &file_coordinator_lockpb_lock_proto_msgTypes[69]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -4766,7 +5088,7 @@ func (x *Refusal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Refusal.ProtoReflect.Descriptor instead.
 func (*Refusal) Descriptor() ([]byte, []int) {
-	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{63}
+	return file_coordinator_lockpb_lock_proto_rawDescGZIP(), []int{69}
 }
 
 func (x *Refusal) GetReason() Reason {
@@ -5110,7 +5432,27 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06public\x18\x02 \x01(\fR\x06public\x12\x16\n" +
 	"\x06retire\x18\x03 \x01(\bR\x06retire\x12\x18\n" +
 	"\aoverlap\x18\x04 \x01(\x03R\aoverlap\"\x0f\n" +
-	"\rRekeyResponse\"\xe3\x04\n" +
+	"\rRekeyResponse\"$\n" +
+	"\fEdgesRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\"Y\n" +
+	"\rEdgesResponse\x12,\n" +
+	"\x05edges\x18\x01 \x03(\v2\x16.lychgate.lock.v1.EdgeR\x05edges\x12\x1a\n" +
+	"\bcomplete\x18\x02 \x01(\bR\bcomplete\"\x83\x01\n" +
+	"\x04Edge\x12/\n" +
+	"\x06waiter\x18\x01 \x01(\v2\x17.lychgate.lock.v1.PartyR\x06waiter\x12/\n" +
+	"\x06holder\x18\x02 \x01(\v2\x17.lychgate.lock.v1.PartyR\x06holder\x12\x19\n" +
+	"\blease_id\x18\x03 \x01(\tR\aleaseId\"u\n" +
+	"\x05Party\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x14\n" +
+	"\x05owner\x18\x02 \x01(\tR\x05owner\x12\x1b\n" +
+	"\tclient_id\x18\x03 \x01(\tR\bclientId\x12\x1d\n" +
+	"\n" +
+	"request_id\x18\x04 \x01(\tR\trequestId\"~\n" +
+	"\vKillRequest\x12\x14\n" +
+	"\x05group\x18\x01 \x01(\rR\x05group\x12*\n" +
+	"\x04edge\x18\x02 \x01(\v2\x16.lychgate.lock.v1.EdgeR\x04edge\x12-\n" +
+	"\x05cycle\x18\x03 \x03(\v2\x17.lychgate.lock.v1.PartyR\x05cycle\"\x0e\n" +
+	"\fKillResponse\"\xe3\x04\n" +
 	"\x06Policy\x12\x18\n" +
 	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12\x18\n" +
 	"\x06tenant\x18\x02 \x01(\tH\x00R\x06tenant\x12$\n" +
@@ -5247,7 +5589,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\tHeartbeat\x12\".lychgate.lock.v1.HeartbeatRequest\x1a#.lychgate.lock.v1.HeartbeatResponse\x12R\n" +
 	"\aSession\x12 .lychgate.lock.v1.SessionRequest\x1a!.lychgate.lock.v1.SessionResponse(\x010\x01\x12J\n" +
 	"\x05Watch\x12\x1e.lychgate.lock.v1.WatchRequest\x1a\x1f.lychgate.lock.v1.WatchResponse0\x01\x12B\n" +
-	"\x03Hot\x12\x1c.lychgate.lock.v1.HotRequest\x1a\x1d.lychgate.lock.v1.HotResponse2\xb3\a\n" +
+	"\x03Hot\x12\x1c.lychgate.lock.v1.HotRequest\x1a\x1d.lychgate.lock.v1.HotResponse2\xc4\b\n" +
 	"\aCluster\x12K\n" +
 	"\x06Status\x12\x1f.lychgate.lock.v1.StatusRequest\x1a .lychgate.lock.v1.StatusResponse\x12E\n" +
 	"\x04Keys\x12\x1d.lychgate.lock.v1.KeysRequest\x1a\x1e.lychgate.lock.v1.KeysResponse\x12E\n" +
@@ -5257,7 +5599,9 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\bTransfer\x12!.lychgate.lock.v1.TransferRequest\x1a\".lychgate.lock.v1.TransferResponse\x12G\n" +
 	"\x04Save\x12\x1d.lychgate.lock.v1.SaveRequest\x1a\x1e.lychgate.lock.v1.SaveResponse0\x01\x12K\n" +
 	"\x06Rotate\x12\x1f.lychgate.lock.v1.RotateRequest\x1a .lychgate.lock.v1.RotateResponse\x12H\n" +
-	"\x05Rekey\x12\x1e.lychgate.lock.v1.RekeyRequest\x1a\x1f.lychgate.lock.v1.RekeyResponse\x12T\n" +
+	"\x05Rekey\x12\x1e.lychgate.lock.v1.RekeyRequest\x1a\x1f.lychgate.lock.v1.RekeyResponse\x12H\n" +
+	"\x05Edges\x12\x1e.lychgate.lock.v1.EdgesRequest\x1a\x1f.lychgate.lock.v1.EdgesResponse\x12E\n" +
+	"\x04Kill\x12\x1d.lychgate.lock.v1.KillRequest\x1a\x1e.lychgate.lock.v1.KillResponse\x12T\n" +
 	"\tPutPolicy\x12\".lychgate.lock.v1.PutPolicyRequest\x1a#.lychgate.lock.v1.PutPolicyResponse\x12]\n" +
 	"\fDeletePolicy\x12%.lychgate.lock.v1.DeletePolicyRequest\x1a&.lychgate.lock.v1.DeletePolicyResponse\x12Q\n" +
 	"\bPolicies\x12!.lychgate.lock.v1.PoliciesRequest\x1a\".lychgate.lock.v1.PoliciesResponseB1Z/github.com/lychgate/lychgate/coordinator/lockpbb\x06proto3"
@@ -5275,7 +5619,7 @@ func file_coordinator_lockpb_lock_proto_rawDescGZIP() []byte {
 }
 
 var file_coordinator_lockpb_lock_proto_enumTypes = make([]protoimpl.EnumInfo, 5)
-var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 64)
+var file_coordinator_lockpb_lock_proto_msgTypes = make([]protoimpl.MessageInfo, 70)
 var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(Mode)(0),                     // 0: lychgate.lock.v1.Mode
 	(RequestState)(0),             // 1: lychgate.lock.v1.RequestState
@@ -5335,28 +5679,34 @@ var file_coordinator_lockpb_lock_proto_goTypes = []any{
 	(*RotateResponse)(nil),        // 55: lychgate.lock.v1.RotateResponse
 	(*RekeyRequest)(nil),          // 56: lychgate.lock.v1.RekeyRequest
 	(*RekeyResponse)(nil),         // 57: lychgate.lock.v1.RekeyResponse
-	(*Policy)(nil),                // 58: lychgate.lock.v1.Policy
-	(*PutPolicyRequest)(nil),      // 59: lychgate.lock.v1.PutPolicyRequest
-	(*PutPolicyResponse)(nil),     // 60: lychgate.lock.v1.PutPolicyResponse
-	(*DeletePolicyRequest)(nil),   // 61: lychgate.lock.v1.DeletePolicyRequest
-	(*DeletePolicyResponse)(nil),  // 62: lychgate.lock.v1.DeletePolicyResponse
-	(*PoliciesRequest)(nil),       // 63: lychgate.lock.v1.PoliciesRequest
-	(*PoliciesResponse)(nil),      // 64: lychgate.lock.v1.PoliciesResponse
-	(*KeysRequest)(nil),           // 65: lychgate.lock.v1.KeysRequest
-	(*KeysResponse)(nil),          // 66: lychgate.lock.v1.KeysResponse
-	(*Key)(nil),                   // 67: lychgate.lock.v1.Key
-	(*Refusal)(nil),               // 68: lychgate.lock.v1.Refusal
-	(*timestamppb.Timestamp)(nil), // 69: google.protobuf.Timestamp
+	(*EdgesRequest)(nil),          // 58: lychgate.lock.v1.EdgesRequest
+	(*EdgesResponse)(nil),         // 59: lychgate.lock.v1.EdgesResponse
+	(*Edge)(nil),                  // 60: lychgate.lock.v1.Edge
+	(*Party)(nil),                 // 61: lychgate.lock.v1.Party
+	(*KillRequest)(nil),           // 62: lychgate.lock.v1.KillRequest
+	(*KillResponse)(nil),          // 63: lychgate.lock.v1.KillResponse
+	(*Policy)(nil),                // 64: lychgate.lock.v1.Policy
+	(*PutPolicyRequest)(nil),      // 65: lychgate.lock.v1.PutPolicyRequest
+	(*PutPolicyResponse)(nil),     // 66: lychgate.lock.v1.PutPolicyResponse
+	(*DeletePolicyRequest)(nil),   // 67: lychgate.lock.v1.DeletePolicyRequest
+	(*DeletePolicyResponse)(nil),  // 68: lychgate.lock.v1.DeletePolicyResponse
+	(*PoliciesRequest)(nil),       // 69: lychgate.lock.v1.PoliciesRequest
+	(*PoliciesResponse)(nil),      // 70: lychgate.lock.v1.PoliciesResponse
+	(*KeysRequest)(nil),           // 71: lychgate.lock.v1.KeysRequest
+	(*KeysResponse)(nil),          // 72: lychgate.lock.v1.KeysResponse
+	(*Key)(nil),                   // 73: lychgate.lock.v1.Key
+	(*Refusal)(nil),               // 74: lychgate.lock.v1.Refusal
+	(*timestamppb.Timestamp)(nil), // 75: google.protobuf.Timestamp
 }
 var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	0,  // 0: lychgate.lock.v1.AcquireRequest.mode:type_name -> lychgate.lock.v1.Mode
-	69, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
+	75, // 1: lychgate.lock.v1.AcquireResponse.expires_at:type_name -> google.protobuf.Timestamp
 	0,  // 2: lychgate.lock.v1.AcquireResponse.mode:type_name -> lychgate.lock.v1.Mode
 	8,  // 3: lychgate.lock.v1.FollowResponse.progress:type_name -> lychgate.lock.v1.Progress
 	6,  // 4: lychgate.lock.v1.FollowResponse.granted:type_name -> lychgate.lock.v1.AcquireResponse
 	38, // 5: lychgate.lock.v1.Progress.holder:type_name -> lychgate.lock.v1.Holder
 	11, // 6: lychgate.lock.v1.HeartbeatResponse.beats:type_name -> lychgate.lock.v1.Beat
-	68, // 7: lychgate.lock.v1.Beat.refusal:type_name -> lychgate.lock.v1.Refusal
+	74, // 7: lychgate.lock.v1.Beat.refusal:type_name -> lychgate.lock.v1.Refusal
 	13, // 8: lychgate.lock.v1.SessionRequest.calls:type_name -> lychgate.lock.v1.Call
 	5,  // 9: lychgate.lock.v1.Call.acquire:type_name -> lychgate.lock.v1.AcquireRequest
 	25, // 10: lychgate.lock.v1.Call.renew:type_name -> lychgate.lock.v1.RenewRequest
@@ -5372,12 +5722,12 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	30, // 20: lychgate.lock.v1.Answer.cancel:type_name -> lychgate.lock.v1.CancelResponse
 	10, // 21: lychgate.lock.v1.Answer.heartbeat:type_name -> lychgate.lock.v1.HeartbeatResponse
 	17, // 22: lychgate.lock.v1.Answer.failure:type_name -> lychgate.lock.v1.Failure
-	68, // 23: lychgate.lock.v1.Failure.refusal:type_name -> lychgate.lock.v1.Refusal
+	74, // 23: lychgate.lock.v1.Failure.refusal:type_name -> lychgate.lock.v1.Refusal
 	21, // 24: lychgate.lock.v1.WatchResponse.changes:type_name -> lychgate.lock.v1.Change
 	4,  // 25: lychgate.lock.v1.Change.kind:type_name -> lychgate.lock.v1.Change.Kind
 	38, // 26: lychgate.lock.v1.Change.holder:type_name -> lychgate.lock.v1.Holder
 	24, // 27: lychgate.lock.v1.HotResponse.resources:type_name -> lychgate.lock.v1.HotResource
-	69, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
+	75, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 29: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
 	38, // 30: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
 	37, // 31: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
@@ -5392,66 +5742,75 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	45, // 40: lychgate.lock.v1.JoinResponse.nodes:type_name -> lychgate.lock.v1.Node
 	45, // 41: lychgate.lock.v1.RemoveResponse.nodes:type_name -> lychgate.lock.v1.Node
 	18, // 42: lychgate.lock.v1.TransferResponse.leaders:type_name -> lychgate.lock.v1.Leader
-	67, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
-	58, // 44: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
-	58, // 45: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
-	67, // 46: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
-	3,  // 47: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
-	2,  // 48: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
-	38, // 49: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
-	5,  // 50: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
-	25, // 51: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
-	27, // 52: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
-	29, // 53: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
-	31, // 54: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
-	33, // 55: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
-	35, // 56: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
-	5,  // 57: lychgate.lock.v1.Locks.Follow:input_type -> lychgate.lock.v1.AcquireRequest
-	9,  // 58: lychgate.lock.v1.Locks.Heartbeat:input_type -> lychgate.lock.v1.HeartbeatRequest
-	12, // 59: lychgate.lock.v1.Locks.Session:input_type -> lychgate.lock.v1.SessionRequest
-	19, // 60: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
-	22, // 61: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
-	40, // 62: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
-	65, // 63: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
-	43, // 64: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
-	46, // 65: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
-	48, // 66: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
-	50, // 67: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
-	52, // 68: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
-	54, // 69: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
-	56, // 70: lychgate.lock.v1.Cluster.Rekey:input_type -> lychgate.lock.v1.RekeyRequest
-	59, // 71: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
-	61, // 72: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
-	63, // 73: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
-	6,  // 74: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
-	26, // 75: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
-	28, // 76: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
-	30, // 77: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
-	32, // 78: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
-	34, // 79: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
-	36, // 80: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
-	7,  // 81: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
-	10, // 82: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
-	15, // 83: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
-	20, // 84: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
-	23, // 85: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
-	41, // 86: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
-	66, // 87: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
-	44, // 88: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
-	47, // 89: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
-	49, // 90: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
-	51, // 91: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
-	53, // 92: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
-	55, // 93: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
-	57, // 94: lychgate.lock.v1.Cluster.Rekey:output_type -> lychgate.lock.v1.RekeyResponse
-	60, // 95: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
-	62, // 96: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
-	64, // 97: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
-	74, // [74:98] is the sub-list for method output_type
-	50, // [50:74] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	73, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
+	60, // 44: lychgate.lock.v1.EdgesResponse.edges:type_name -> lychgate.lock.v1.Edge
+	61, // 45: lychgate.lock.v1.Edge.waiter:type_name -> lychgate.lock.v1.Party
+	61, // 46: lychgate.lock.v1.Edge.holder:type_name -> lychgate.lock.v1.Party
+	60, // 47: lychgate.lock.v1.KillRequest.edge:type_name -> lychgate.lock.v1.Edge
+	61, // 48: lychgate.lock.v1.KillRequest.cycle:type_name -> lychgate.lock.v1.Party
+	64, // 49: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
+	64, // 50: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
+	73, // 51: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
+	3,  // 52: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
+	2,  // 53: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
+	38, // 54: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
+	5,  // 55: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
+	25, // 56: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
+	27, // 57: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
+	29, // 58: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
+	31, // 59: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
+	33, // 60: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
+	35, // 61: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
+	5,  // 62: lychgate.lock.v1.Locks.Follow:input_type -> lychgate.lock.v1.AcquireRequest
+	9,  // 63: lychgate.lock.v1.Locks.Heartbeat:input_type -> lychgate.lock.v1.HeartbeatRequest
+	12, // 64: lychgate.lock.v1.Locks.Session:input_type -> lychgate.lock.v1.SessionRequest
+	19, // 65: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
+	22, // 66: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
+	40, // 67: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
+	71, // 68: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
+	43, // 69: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
+	46, // 70: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
+	48, // 71: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
+	50, // 72: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
+	52, // 73: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
+	54, // 74: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
+	56, // 75: lychgate.lock.v1.Cluster.Rekey:input_type -> lychgate.lock.v1.RekeyRequest
+	58, // 76: lychgate.lock.v1.Cluster.Edges:input_type -> lychgate.lock.v1.EdgesRequest
+	62, // 77: lychgate.lock.v1.Cluster.Kill:input_type -> lychgate.lock.v1.KillRequest
+	65, // 78: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
+	67, // 79: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
+	69, // 80: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
+	6,  // 81: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
+	26, // 82: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
+	28, // 83: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
+	30, // 84: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
+	32, // 85: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
+	34, // 86: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
+	36, // 87: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
+	7,  // 88: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
+	10, // 89: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
+	15, // 90: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
+	20, // 91: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
+	23, // 92: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
+	41, // 93: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
+	72, // 94: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
+	44, // 95: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
+	47, // 96: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
+	49, // 97: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
+	51, // 98: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
+	53, // 99: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
+	55, // 100: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
+	57, // 101: lychgate.lock.v1.Cluster.Rekey:output_type -> lychgate.lock.v1.RekeyResponse
+	59, // 102: lychgate.lock.v1.Cluster.Edges:output_type -> lychgate.lock.v1.EdgesResponse
+	63, // 103: lychgate.lock.v1.Cluster.Kill:output_type -> lychgate.lock.v1.KillResponse
+	66, // 104: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
+	68, // 105: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
+	70, // 106: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
+	81, // [81:107] is the sub-list for method output_type
+	55, // [55:81] is the sub-list for method input_type
+	55, // [55:55] is the sub-list for extension type_name
+	55, // [55:55] is the sub-list for extension extendee
+	0,  // [0:55] is the sub-list for field type_name
 }
 
 func init() { file_coordinator_lockpb_lock_proto_init() }
@@ -5482,11 +5841,11 @@ func file_coordinator_lockpb_lock_proto_init() {
 	}
 	file_coordinator_lockpb_lock_proto_msgTypes[20].OneofWrappers = []any{}
 	file_coordinator_lockpb_lock_proto_msgTypes[45].OneofWrappers = []any{}
-	file_coordinator_lockpb_lock_proto_msgTypes[53].OneofWrappers = []any{
+	file_coordinator_lockpb_lock_proto_msgTypes[59].OneofWrappers = []any{
 		(*Policy_Prefix)(nil),
 		(*Policy_Tenant)(nil),
 	}
-	file_coordinator_lockpb_lock_proto_msgTypes[56].OneofWrappers = []any{
+	file_coordinator_lockpb_lock_proto_msgTypes[62].OneofWrappers = []any{
 		(*DeletePolicyRequest_Prefix)(nil),
 		(*DeletePolicyRequest_Tenant)(nil),
 	}
@@ -5496,7 +5855,7 @@ func file_coordinator_lockpb_lock_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_coordinator_lockpb_lock_proto_rawDesc), len(file_coordinator_lockpb_lock_proto_rawDesc)),
 			NumEnums:      5,
-			NumMessages:   64,
+			NumMessages:   70,
 			NumExtensions: 0,
 			NumServices:   2,
 		},

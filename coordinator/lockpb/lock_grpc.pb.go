@@ -587,6 +587,8 @@ const (
 	Cluster_Save_FullMethodName         = "/lychgate.lock.v1.Cluster/Save"
 	Cluster_Rotate_FullMethodName       = "/lychgate.lock.v1.Cluster/Rotate"
 	Cluster_Rekey_FullMethodName        = "/lychgate.lock.v1.Cluster/Rekey"
+	Cluster_Edges_FullMethodName        = "/lychgate.lock.v1.Cluster/Edges"
+	Cluster_Kill_FullMethodName         = "/lychgate.lock.v1.Cluster/Kill"
 	Cluster_PutPolicy_FullMethodName    = "/lychgate.lock.v1.Cluster/PutPolicy"
 	Cluster_DeletePolicy_FullMethodName = "/lychgate.lock.v1.Cluster/DeletePolicy"
 	Cluster_Policies_FullMethodName     = "/lychgate.lock.v1.Cluster/Policies"
@@ -618,6 +620,11 @@ type ClusterClient interface {
 	// Rekey registers the ticket key of a node in one group, and retires the node's other ones. Between nodes only: it has no
 	// HTTP form.
 	Rekey(ctx context.Context, in *RekeyRequest, opts ...grpc.CallOption) (*RekeyResponse, error)
+	// Edges lists who waits for whom in one group, so that deadlocks across groups are found. Between nodes only: it has no
+	// HTTP form, and lease ids are in it.
+	Edges(ctx context.Context, in *EdgesRequest, opts ...grpc.CallOption) (*EdgesResponse, error)
+	// Kill ends a wait that is part of a deadlock across groups, if it still waits for the same. Between nodes only.
+	Kill(ctx context.Context, in *KillRequest, opts ...grpc.CallOption) (*KillResponse, error)
 	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
 	PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error)
 	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
@@ -733,6 +740,26 @@ func (c *clusterClient) Rekey(ctx context.Context, in *RekeyRequest, opts ...grp
 	return out, nil
 }
 
+func (c *clusterClient) Edges(ctx context.Context, in *EdgesRequest, opts ...grpc.CallOption) (*EdgesResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(EdgesResponse)
+	err := c.cc.Invoke(ctx, Cluster_Edges_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *clusterClient) Kill(ctx context.Context, in *KillRequest, opts ...grpc.CallOption) (*KillResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(KillResponse)
+	err := c.cc.Invoke(ctx, Cluster_Kill_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterClient) PutPolicy(ctx context.Context, in *PutPolicyRequest, opts ...grpc.CallOption) (*PutPolicyResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(PutPolicyResponse)
@@ -789,6 +816,11 @@ type ClusterServer interface {
 	// Rekey registers the ticket key of a node in one group, and retires the node's other ones. Between nodes only: it has no
 	// HTTP form.
 	Rekey(context.Context, *RekeyRequest) (*RekeyResponse, error)
+	// Edges lists who waits for whom in one group, so that deadlocks across groups are found. Between nodes only: it has no
+	// HTTP form, and lease ids are in it.
+	Edges(context.Context, *EdgesRequest) (*EdgesResponse, error)
+	// Kill ends a wait that is part of a deadlock across groups, if it still waits for the same. Between nodes only.
+	Kill(context.Context, *KillRequest) (*KillResponse, error)
 	// PutPolicy sets the policy of a resource prefix or of a tenant, in every group.
 	PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error)
 	// DeletePolicy takes one away; what it covered falls back to the next shorter prefix.
@@ -831,6 +863,12 @@ func (UnimplementedClusterServer) Rotate(context.Context, *RotateRequest) (*Rota
 }
 func (UnimplementedClusterServer) Rekey(context.Context, *RekeyRequest) (*RekeyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Rekey not implemented")
+}
+func (UnimplementedClusterServer) Edges(context.Context, *EdgesRequest) (*EdgesResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Edges not implemented")
+}
+func (UnimplementedClusterServer) Kill(context.Context, *KillRequest) (*KillResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method Kill not implemented")
 }
 func (UnimplementedClusterServer) PutPolicy(context.Context, *PutPolicyRequest) (*PutPolicyResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method PutPolicy not implemented")
@@ -1017,6 +1055,42 @@ func _Cluster_Rekey_Handler(srv interface{}, ctx context.Context, dec func(inter
 	return interceptor(ctx, in, info, handler)
 }
 
+func _Cluster_Edges_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(EdgesRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Edges(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Edges_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Edges(ctx, req.(*EdgesRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _Cluster_Kill_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(KillRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServer).Kill(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: Cluster_Kill_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServer).Kill(ctx, req.(*KillRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _Cluster_PutPolicy_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(PutPolicyRequest)
 	if err := dec(in); err != nil {
@@ -1109,6 +1183,14 @@ var Cluster_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Rekey",
 			Handler:    _Cluster_Rekey_Handler,
+		},
+		{
+			MethodName: "Edges",
+			Handler:    _Cluster_Edges_Handler,
+		},
+		{
+			MethodName: "Kill",
+			Handler:    _Cluster_Kill_Handler,
 		},
 		{
 			MethodName: "PutPolicy",

@@ -30,7 +30,8 @@ func demandOf(method string) (demand, bool) {
 	case lockpb.Cluster_Keys_FullMethodName, // verifies tickets, and is what services of others need
 		"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch":
 		return toAnybody, true
-	case lockpb.Cluster_Meet_FullMethodName, lockpb.Cluster_Rekey_FullMethodName:
+	case lockpb.Cluster_Meet_FullMethodName, lockpb.Cluster_Rekey_FullMethodName, lockpb.Cluster_Edges_FullMethodName,
+		lockpb.Cluster_Kill_FullMethodName:
 		return toNodes, true
 	case lockpb.Locks_Renew_FullMethodName, lockpb.Locks_Release_FullMethodName,
 		lockpb.Locks_Heartbeat_FullMethodName, lockpb.Locks_Session_FullMethodName:

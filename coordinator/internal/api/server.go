@@ -43,6 +43,7 @@ type Config struct {
 	// Journal is fed by the groups. Without one, watches are served by other nodes, and the progress of waits by nobody.
 	Journal *Journal
 	Beat    time.Duration // how often a watch is told that it misses nothing; 0 means 5 s
+	Probe   time.Duration // how often deadlocks across groups are looked for, where they are possible; 0 means 1 s
 	Steady  time.Duration // how long a node has to have been fit before it is given a leadership; 0 means 5 s
 	Logger  *slog.Logger
 
@@ -75,6 +76,8 @@ type Server struct {
 	rotating sync.Mutex
 	watchman *watchman // of callers
 
+	requestTimeout time.Duration
+
 	digesting  chan struct{} // capacity 1
 	saving     chan struct{} // capacity 1
 	firstReady chan struct{}
@@ -98,11 +101,13 @@ func New(config Config, groups ...Group) (*Server, error) {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
-	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), saving: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	config.Probe = cmp.Or(config.Probe, defaultProbe)
+	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.signer.Store(config.Signer)
 	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.watchman = newWatchman(config.Metrics.registerer, config.Logger)
+	s.requestTimeout = requestTimeout
 	for i, g := range groups {
 		s.shards = append(s.shards, newShard(s, uint16(i), g))
 	}
