@@ -94,12 +94,7 @@ func (o *file) add(index uint64, lines []line) bool {
 		if l.Time.IsZero() {
 			l.Time, l.Node = time.Now().UTC(), o.config.Node
 		}
-		text, err := json.Marshal(l)
-		if err != nil {
-			return o.fail(err) // a line holds nothing that cannot be marshalled
-		}
-		o.pending.Write(text)
-		o.pending.WriteByte('\n')
+		o.pending.Write(append(l.append(o.pending.AvailableBuffer()), '\n'))
 	}
 	o.next = index
 	return o.pending.Len() < flushAt || o.flush()
