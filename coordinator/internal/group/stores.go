@@ -29,12 +29,14 @@ const (
 	keptSnapshots = 2
 	cachedLogs    = 128              // entries kept in memory for followers that are nearly up to date
 	lockTimeout   = 10 * time.Second // wait for another process that still has the log open
-	deletedAtOnce = 512              // compacted entries removed in one transaction
 )
 
-// openStores opens the files of one group under dir: group-N/log.db and group-N/snapshots.
+// openStores opens the files of one group under dir: group-N/log, group-N/log.db with the vote, and group-N/snapshots.
 func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) {
-	dir = groupDir(dir, group)
+	return openStoresIn(groupDir(dir, group), logger)
+}
+
+func openStoresIn(dir string, logger hclog.Logger) (*Stores, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
@@ -48,11 +50,16 @@ func openStores(dir string, group uint16, logger hclog.Logger) (*Stores, error) 
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
 	}
+	log, err := openLog(filepath.Join(dir, "log"), bolt, logger)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), bolt.Close())
+	}
+	closeBoth := func() error { return errors.Join(log.Close(), bolt.Close()) }
 	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, logger)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), bolt.Close())
+		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), closeBoth())
 	}
-	return &Stores{Log: &logStore{LogStore: bolt}, Stable: bolt, Snapshots: snapshots, Close: bolt.Close, cached: cachedLogs}, nil
+	return &Stores{Log: log, Stable: bolt, Snapshots: snapshots, Close: closeBoth, cached: cachedLogs}, nil
 }
 
 // join puts between the library and the stores what stands there: the library sees a history, in which the log and the
@@ -67,28 +74,6 @@ func (s *Stores) join(d *disk, off bool) (*Stores, *seam, error) {
 		joined.LogStore = cache
 	}
 	return &Stores{Log: joined, Stable: diskStable{s.Stable, d}, Snapshots: joined}, joined, nil
-}
-
-// logStore stands between the library and the store of its log.
-type logStore struct{ raft.LogStore }
-
-// DeleteRange removes entries min to max. Compaction removes many from the front; that is done in several
-// transactions, because one for all holds commits up for a third of a second. A conflicting tail goes in
-// one: a crash half way must not leave a hole before entries that are still there.
-func (s *logStore) DeleteRange(min, max uint64) error {
-	first, err := s.FirstIndex()
-	if err != nil {
-		return err
-	}
-	if min > first {
-		return s.LogStore.DeleteRange(min, max)
-	}
-	for ; max-min >= deletedAtOnce; min += deletedAtOnce {
-		if err := s.LogStore.DeleteRange(min, min+deletedAtOnce-1); err != nil {
-			return err
-		}
-	}
-	return s.LogStore.DeleteRange(min, max)
 }
 
 // isBlank reports whether the stores hold nothing: no vote, no entry, no snapshot.

@@ -9,62 +9,6 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// countedLog counts the transactions in which entries are removed.
-type countedLog struct {
-	*raft.InmemStore
-	deletions [][2]uint64
-}
-
-func (c *countedLog) DeleteRange(min, max uint64) error {
-	c.deletions = append(c.deletions, [2]uint64{min, max})
-	return c.InmemStore.DeleteRange(min, max)
-}
-
-func filledLog(t *testing.T, entries uint64) *countedLog {
-	t.Helper()
-	log := &countedLog{InmemStore: raft.NewInmemStore()}
-	for i := uint64(1); i <= entries; i++ {
-		if err := log.StoreLog(&raft.Log{Index: i, Term: 1}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return log
-}
-
-func TestCompactionIsDoneInSmallTransactions(t *testing.T) {
-	for _, test := range []struct{ max, transactions uint64 }{
-		{1, 1}, {deletedAtOnce, 1}, {deletedAtOnce + 1, 2}, {8192, 16}, {9000, 18},
-	} {
-		log := filledLog(t, 10_000)
-		if err := (&logStore{LogStore: log}).DeleteRange(1, test.max); err != nil {
-			t.Fatal(err)
-		}
-		if got := uint64(len(log.deletions)); got != test.transactions {
-			t.Errorf("removing %d entries takes %d transactions, want %d", test.max, got, test.transactions)
-		}
-		next := uint64(1)
-		for _, d := range log.deletions {
-			if d[0] != next {
-				t.Errorf("a transaction begins at %d, want %d: a crash between two must leave no hole", d[0], next)
-			}
-			next = d[1] + 1
-		}
-		if first, err := log.FirstIndex(); err != nil || first != test.max+1 {
-			t.Errorf("the log begins at %d after removing %d entries (%v)", first, test.max, err)
-		}
-	}
-}
-
-func TestAConflictingTailIsRemovedInOneTransaction(t *testing.T) {
-	log := filledLog(t, 10_000)
-	if err := (&logStore{LogStore: log}).DeleteRange(2, 10_000); err != nil {
-		t.Fatal(err)
-	}
-	if len(log.deletions) != 1 {
-		t.Errorf("a tail is removed in %d transactions: a crash between two leaves a hole before old entries", len(log.deletions))
-	}
-}
-
 func TestBootstrapOnlyIntoEmptyStores(t *testing.T) {
 	stores, err := openStores(t.TempDir(), 0, hclog.NewNullLogger())
 	if err != nil {
