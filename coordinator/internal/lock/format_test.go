@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // formatOutcome writes one line a result, then one an event, indented.
@@ -32,6 +33,15 @@ func (s *scenario) formatResult(r lock.Result) string {
 		return "granted " + s.formatGrant(r.Grant)
 	case lock.Waiting:
 		return fmt.Sprintf("waiting position=%d until=%v behind %s", r.Position, instant(r.Deadline), s.formatHolder(r.Holder))
+	case lock.RenewedMany:
+		if len(r.Results) == 0 {
+			return "renewed none"
+		}
+		var each []string
+		for _, single := range r.Results {
+			each = append(each, s.formatResult(single))
+		}
+		return strings.Join(each, "; ")
 	case lock.Renewed:
 		return "renewed " + s.formatGrant(r.Grant)
 	case lock.Released:
@@ -39,6 +49,9 @@ func (s *scenario) formatResult(r lock.Result) string {
 	case lock.Cancelled:
 		if r.Was == lock.RequestHeld {
 			return "cancelled while held: " + s.formatHolder(r.Holder)
+		}
+		if r.Was == lock.RequestWaiting {
+			return fmt.Sprintf("cancelled while waiting at position=%d behind %s", r.Position, s.formatHolder(r.Blocker))
 		}
 		return "cancelled while " + r.Was.String()
 	case lock.Broken:
@@ -66,6 +79,12 @@ func (s *scenario) formatRefusal(r lock.Refused) string {
 	if r.Count != 0 {
 		out += fmt.Sprintf(" limit=%d", r.Count)
 	}
+	if len(r.Cycle) > 0 {
+		out += fmt.Sprintf(" cycle=%v", r.Cycle)
+	}
+	if r.RetryAfter != 0 {
+		out += fmt.Sprintf(" retry after %v", r.RetryAfter)
+	}
 	return out
 }
 
@@ -85,19 +104,55 @@ func (s *scenario) formatEvent(e lock.Event) string {
 	case lock.WaitDetached:
 		return fmt.Sprintf("wait detached %s/%s", e.Client, e.Request)
 	case lock.WaitEnded:
-		return fmt.Sprintf("wait ended %s/%s %v", e.Client, e.Request, e.Cause)
+		out := fmt.Sprintf("wait ended %s/%s %v position=%d behind %s", e.Client, e.Request, e.Cause, e.Position, s.formatHolder(e.Blocker))
+		if len(e.Cycle) > 0 {
+			out += fmt.Sprintf(" cycle=%v", e.Cycle)
+		}
+		return out
 	case lock.ResourceBroken:
 		return fmt.Sprintf("resource broken %s token=%v by %s", e.Resource, e.Token, e.By)
 	case lock.KeyAdded:
 		return fmt.Sprintf("key added %s/%s", e.Node, e.KeyID)
 	case lock.LeaderStarted:
 		return fmt.Sprintf("leader started %s term=%d", e.Node, e.Term)
+	case lock.KeyRetired:
+		return fmt.Sprintf("key retired %s/%s until=%v", e.Node, e.KeyID, instant(e.Until))
+	case lock.KeyDropped:
+		return fmt.Sprintf("key dropped %s/%s", e.Node, e.KeyID)
+	case lock.PolicyChanged:
+		return fmt.Sprintf("policy changed %v by %s deleted=%v", e.Target, e.By, e.Deleted)
+	case lock.VersionRaised:
+		return fmt.Sprintf("version raised %d", e.Version)
+	case lock.MemberChanged:
+		return fmt.Sprintf("member changed %s gone=%v", e.Member.ID, e.Gone)
+	case lock.Recovered:
+		return fmt.Sprintf("recovered incarnation=%d", e.Incarnation)
 	}
 	return fmt.Sprintf("unknown event %T", e)
 }
 
 func (s *scenario) formatGrant(g lock.Grant) string {
-	return fmt.Sprintf("%s to %s/%s token=%v ttl=%v until=%v", g.Resource, g.Client, s.leaseName(g), g.Token, g.TTL, instant(g.Deadline))
+	out := fmt.Sprintf("%s to %s/%s token=%v ttl=%v until=%v", g.Resource, g.Client, s.leaseName(g), g.Token, g.TTL, instant(g.Deadline))
+	if g.Mode == lease.Shared {
+		out += " shared"
+	}
+	return out
+}
+
+func (s *scenario) formatEdges() string {
+	edges, _ := s.live.Edges(100)
+	var out strings.Builder
+	for _, e := range edges {
+		fmt.Fprintf(&out, "%v waits for %v", e.Waiter.Owner, e.Holder.Owner)
+		if e.Lease.IsZero() {
+			fmt.Fprint(&out, ", who is ahead of it")
+		}
+		fmt.Fprintln(&out)
+	}
+	if out.Len() == 0 {
+		return "none\n"
+	}
+	return out.String()
 }
 
 // leaseName is the request's id, and the lease's name where that is another.
@@ -109,7 +164,10 @@ func (s *scenario) leaseName(g lock.Grant) string {
 }
 
 func (s *scenario) formatHolder(h lock.Holder) string {
-	if h.Token == 0 {
+	switch {
+	case h.Client == "":
+		return "nobody"
+	case h.Token == 0:
 		return fmt.Sprintf("%s, who awaits it", h.Client)
 	}
 	return fmt.Sprintf("%s token=%v until=%v", h.Client, h.Token, instant(h.Deadline))
@@ -122,6 +180,9 @@ func (s *scenario) formatView(v lock.View) string {
 	}
 	for _, w := range v.Waiters {
 		fmt.Fprintf(&out, "awaited by %s/%s attached=%v until=%v\n", w.Client, w.Request, w.Attached, instant(w.Deadline))
+	}
+	if v.ClosedUntil != 0 {
+		fmt.Fprintf(&out, "closed until=%v\n", instant(v.ClosedUntil))
 	}
 	if out.Len() == 0 {
 		return "free\n"

@@ -19,6 +19,11 @@ import (
 //	cancel CLIENT/ID [asof= by=]  detach CLIENT/ID call= [by=]
 //	break RESOURCE                leader NODE term=
 //	key NODE ID                   tick
+//	renew-many LEASE… [by=]       kill CLIENT/ID [lease= ahead=CLIENT/ID by=]
+//	policy prefix|tenant [NAME] [default= min= max= hold= delay= exclusive= shared= waiters= leases= rate= burst= by=]
+//	unpolicy prefix|tenant [NAME] [by=]
+//	version N                     retire NODE ID after=
+//	member ID [peer=]             drop ID                 recover CLUSTER INCARNATION
 type parser struct {
 	t     *testing.T
 	ids   map[string]lease.ID
@@ -62,6 +67,9 @@ func (p *parser) command(text string, now lock.LeaseTime) lock.Command {
 		return lock.PutKey{Node: l.word(1), KeyID: l.word(2), Public: make(ed25519.PublicKey, ed25519.PublicKeySize)}
 	case "tick":
 		return lock.Tick{}
+	}
+	if c := l.later(); c != nil {
+		return c
 	}
 	p.t.Fatalf("unknown command %q", text)
 	return nil

@@ -48,7 +48,7 @@ type Granted struct {
 type Waiting struct {
 	Position int // 1 is the head
 	Deadline LeaseTime
-	Holder   Holder // one of those that hold it; without Hash and Token if it is kept for the head of the queue
+	Holder   Holder // one of those that hold it; without Hash and Token if it is kept for the head; zero if this is the head
 }
 
 // Renewed answers a Renew.

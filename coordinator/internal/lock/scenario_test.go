@@ -18,10 +18,11 @@ var rewrite = flag.Bool("rewrite", false, "write what the scenarios of testdata 
 // TestScenarios runs testdata/*.txt. A file is a list of blocks: a directive and its lines, "----", what it gives,
 // an empty line. Lines that begin with # are comments. The directives:
 //
-//	config NAME=VALUE…   first only: differences from the base config (see baseConfig)
+//	config NAME=VALUE…   first only: differences from the base config (see baseConfig), and the cluster's version=, 1 unless given
 //	entry TIME           applies one log entry at TIME of the commands on the following lines (see parser)
 //	view RESOURCE        what others see of it
 //	request CLIENT/ID    what has become of it
+//	edges                who waits for whom
 //	twin                 from here on a replica restored from a snapshot runs along, and must agree in everything
 //
 // Every entry is also judged by the invariants. -rewrite fills in what the directives give.
@@ -119,18 +120,19 @@ func baseConfig() lock.Config {
 
 func newScenario(t *testing.T, first string) *scenario {
 	t.Helper()
-	config := baseConfig()
+	config, version := baseConfig(), uint32(1)
 	if fields := strings.Fields(first); fields[0] == "config" {
-		setConfig(t, &config, fields[1:])
+		version = setConfig(t, &config, fields[1:])
 	}
 	s := &scenario{t: t, live: newObserver(config), names: make(map[lease.ID]string)}
 	s.parser = &parser{t: t, ids: make(map[string]lease.ID), names: s.names}
-	s.apply(lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "test", Version: 1, Config: config}}})
+	s.apply(lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "test", Version: version, Config: config}}})
 	return s
 }
 
-func setConfig(t *testing.T, c *lock.Config, fields []string) {
+func setConfig(t *testing.T, c *lock.Config, fields []string) (version uint32) {
 	t.Helper()
+	version = 1
 	durations := map[string]*time.Duration{
 		"grace": &c.Grace, "claim": &c.ClaimWindow, "headstart": &c.HeadStart,
 		"maxwait": &c.MaxWait, "window": &c.RetryWindow,
@@ -144,6 +146,8 @@ func setConfig(t *testing.T, c *lock.Config, fields []string) {
 			*durations[name], err = time.ParseDuration(value)
 		case counts[name] != nil:
 			_, err = fmt.Sscan(value, counts[name])
+		case name == "version":
+			_, err = fmt.Sscan(value, &version)
 		default:
 			err = fmt.Errorf("unknown")
 		}
@@ -151,6 +155,7 @@ func setConfig(t *testing.T, c *lock.Config, fields []string) {
 			t.Fatalf("config %s: %v", field, err)
 		}
 	}
+	return version
 }
 
 func (s *scenario) run(lines []string) string {
@@ -170,6 +175,8 @@ func (s *scenario) run(lines []string) string {
 			return s.formatGrant(grant) + "\n"
 		}
 		return state.String() + "\n"
+	case "edges":
+		return s.formatEdges()
 	case "twin":
 		s.twin = restore(s.t, s.live.Machine)
 		return "ok\n"
@@ -192,6 +199,9 @@ func (s *scenario) entry(at string, lines []string) string {
 }
 
 func (s *scenario) apply(e lock.Entry) ([]lock.Result, []lock.Event) {
+	if err := s.live.Accepts(e); err != nil {
+		s.t.Fatal(err)
+	}
 	results, events, err := s.live.step(e)
 	if err != nil {
 		s.t.Fatal(err)

@@ -223,5 +223,9 @@ func (m *Machine) waitingOf(w slot) Waiting {
 	rec := m.waiters.get(w)
 	r := m.resources[rec.resource]
 	at, _ := m.place(r, rec.seq)
-	return Waiting{Position: at + 1, Deadline: rec.deadline, Holder: m.firstOf(r)}
+	out := Waiting{Position: at + 1, Deadline: rec.deadline}
+	if at > 0 || r.holders() > 0 {
+		out.Holder = m.firstOf(r)
+	}
+	return out
 }

@@ -46,7 +46,7 @@ func testConfig() lock.Config {
 
 func TestEntryRoundTrip(t *testing.T) {
 	timedOut := lock.Entry{Commands: []lock.Command{lock.Cancel{Client: "worker-1", Request: "r-1", TimedOut: true}}}
-	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand(), timedOut} {
+	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand(), everyLaterCommand(), timedOut} {
 		b, err := EncodeEntry(want)
 		if err != nil {
 			t.Fatal(err)

@@ -67,7 +67,7 @@ func write(t *testing.T, m *lock.Machine) []byte {
 }
 
 func TestSnapshotRoundTrip(t *testing.T) {
-	for name, m := range map[string]*lock.Machine{"empty": lock.New(), "full": fullMachine(t)} {
+	for name, m := range map[string]*lock.Machine{"empty": lock.New(), "full": fullMachine(t), "fuller": fullerMachine(t)} {
 		t.Run(name, func(t *testing.T) {
 			b := write(t, m)
 			restored, err := ReadSnapshot(iotest.OneByteReader(bytes.NewReader(b)))
