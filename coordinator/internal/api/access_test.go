@@ -20,8 +20,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/lychgate/lychgate/coordinator/internal/access"
+	"github.com/lychgate/lychgate/coordinator/internal/peertls"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/tlstest"
 )
 
 // Tokens of the identities that the tests have. stranger is authenticated, and no rule knows it.
@@ -119,14 +121,14 @@ func TestNoMethodIsOpenToStrangers(t *testing.T) {
 	public := map[protoreflect.Name]bool{"Keys": true}
 	// They are about what the caller holds, and a stranger holds nothing.
 	owners := map[protoreflect.Name]bool{"Renew": true, "Release": true, "Heartbeat": true, "Session": true}
-	nodes := map[protoreflect.Name]bool{"Meet": true, "Rekey": true} // see TestMethodsBetweenNodes
 	all := methods()
 	if len(all) < 20 {
 		t.Fatalf("only %d methods were found", len(all))
 	}
 	for _, method := range all {
 		name := method.Name()
-		if _, listed := demandOf("/" + string(method.Parent().FullName()) + "/" + string(name)); !listed {
+		asked, listed := demandOf("/" + string(method.Parent().FullName()) + "/" + string(name))
+		if !listed {
 			t.Errorf("%s: demandOf does not know it", name)
 		}
 		unknown, stranger := callAny(t, c.context(), conn, method), callAny(t, by(c.context(), "stranger"), conn, method)
@@ -140,10 +142,47 @@ func TestNoMethodIsOpenToStrangers(t *testing.T) {
 			t.Errorf("%s by nobody: got %v, want UNAUTHENTICATED", name, unknown)
 		}
 		switch reason := received(stranger, "?").reason(); {
-		case nodes[name], owners[name] && (stranger == nil || reason == lockpb.Reason_LEASE_ENDED):
+		case asked == toNodes: // see TestMethodsBetweenNodes
+		case owners[name] && (stranger == nil || reason == lockpb.Reason_LEASE_ENDED):
 		case reason != lockpb.Reason_PERMISSION_DENIED:
 			t.Errorf("%s by a stranger: got %v, want PERMISSION_DENIED", name, stranger)
 		}
+	}
+}
+
+// With TLS, what nodes ask of one another is asked by members only. Without it nobody can be told from a node.
+func TestMethodsBetweenNodes(t *testing.T) {
+	ca, dir := tlstest.NewCA(t), t.TempDir()
+	files := peertls.Files{CA: tlstest.Write(t, dir, "ca.crt", ca.PEM())}
+	files.Cert, files.Key = ca.Issue(nil, "lychgate://node/n1").Write(t, dir, "n1")
+	keys, err := peertls.New(peertls.Config{Files: files, Self: peertls.Name{Kind: peertls.Node, ID: "n1"}})
+	check(t, err)
+	n := newCluster(t, 1).nodes[0]
+	n.server.config.Security.Keys = keys
+	between := 0
+	for _, method := range methods() {
+		path := "/" + string(method.Parent().FullName()) + "/" + string(method.Name())
+		if asked, _ := demandOf(path); asked != toNodes {
+			continue
+		}
+		between++
+		for name, want := range map[peertls.Name]bool{
+			{}: false,
+			{Kind: peertls.Client, ID: "acme:worker"}: false,
+			{Kind: peertls.Gateway, ID: "g1"}:         false,
+			{Kind: peertls.Node, ID: "n9"}:            false,
+			{Kind: peertls.Node, ID: "n1"}:            true,
+		} {
+			for _, forwarded := range []bool{false, true} {
+				c := n.server.authenticate(credentials{sender: name, forwarded: forwarded, behalf: []string{"root"}})
+				if refused := n.server.demand(t.Context(), c, path); (refused == nil) != want {
+					t.Errorf("%s by %q, sent on: %v: got %v", path, name, forwarded, refused)
+				}
+			}
+		}
+	}
+	if between < 2 {
+		t.Errorf("%d methods are between nodes", between)
 	}
 }
 
@@ -184,7 +223,11 @@ func TestNoPathIsOpenToStrangers(t *testing.T) {
 		}
 		code, out := ask(p.method, path+strings.TrimRight(query, "?&"), body, testTokens["stranger"])
 		switch path {
-		case "/lock/renew", "/lock/release", "/lock/heartbeat":
+		case "/lock/heartbeat": // answers for each lease
+			if code != http.StatusOK {
+				t.Errorf("%s by a stranger: got %d %v", path, code, out)
+			}
+		case "/lock/renew", "/lock/release":
 			if out.Reason != "LEASE_ENDED" {
 				t.Errorf("%s by a stranger: got %d %v", path, code, out)
 			}

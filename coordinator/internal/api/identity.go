@@ -210,8 +210,10 @@ func (s *Server) grpcCaller(ctx context.Context) *caller {
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		with.from = p.Addr.String()
-		if info, ok := p.AuthInfo.(peertls.AuthInfo); ok {
-			with.sender = info.Name
+		if c, ok := p.AuthInfo.(connection); ok {
+			if info, ok := c.AuthInfo.(peertls.AuthInfo); ok {
+				with.sender = info.Name
+			}
 		}
 	}
 	return s.authenticate(with)
@@ -228,18 +230,32 @@ func (s *Server) admit(ctx context.Context, method string) (context.Context, *re
 }
 
 func (s *Server) admitUnary(ctx context.Context, in any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-	ctx, refused := s.admit(ctx, info.FullMethod)
+	arrived(ctx)
+	ctx, leave, refused := s.enterBy(ctx, info.FullMethod)
 	if refused != nil {
 		return nil, refused
 	}
+	defer leave()
 	return next(ctx, in)
 }
 
+// enterBy admits a call and counts it in on its connection.
+func (s *Server) enterBy(ctx context.Context, method string) (_ context.Context, leave func(), refused *refusal) {
+	ctx, refused = s.admit(ctx, method)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	c, _ := callerOf(ctx)
+	leave, refused = s.hold(ctx, c, method)
+	return ctx, leave, refused
+}
+
 func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	ctx, refused := s.admit(stream.Context(), info.FullMethod)
+	ctx, leave, refused := s.enterBy(stream.Context(), info.FullMethod)
 	if refused != nil {
 		return refused
 	}
+	defer leave()
 	return next(srv, &admitted{stream, ctx})
 }
 
@@ -247,6 +263,13 @@ func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 type admitted struct {
 	grpc.ServerStream
 	ctx context.Context
+}
+
+// RecvMsg implements grpc.ServerStream.
+func (a *admitted) RecvMsg(message any) error {
+	err := a.ServerStream.RecvMsg(message)
+	arrived(a.ctx)
+	return err
 }
 
 // Context implements grpc.ServerStream.
