@@ -46,14 +46,19 @@ func TestStories(t *testing.T) {
 			return os.Chmod(env.WorkDir, 0o755)
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"status":   cmdStatus,
-			"postgres": cmdPostgres,
-			"dev":      cmdDev,
-			"devstop":  cmdDevStop,
-			"get":      cmdGet,
-			"post":     cmdPost,
-			"field":    cmdField,
-			"refused":  cmdRefused,
+			"status":    cmdStatus,
+			"postgres":  cmdPostgres,
+			"dev":       cmdDev,
+			"devstop":   cmdDevStop,
+			"get":       cmdGet,
+			"post":      cmdPost,
+			"field":     cmdField,
+			"refused":   cmdRefused,
+			"watch":     cmdWatch,
+			"certs":     cmdCerts(t),
+			"freeports": cmdFreePorts,
+			"until":     cmdUntil,
+			"envsubst":  cmdEnvSubst,
 		},
 	})
 }
