@@ -89,6 +89,9 @@ func listPages(ctx context.Context, c *client.Client, prefix, after string, limi
 			return nil, err
 		}
 		all.Locks = append(all.Locks, page.GetLocks()...)
+		if all.Revision == "" {
+			all.Revision = page.GetRevision() // a watch from the first page's misses nothing of all of them
+		}
 		all.Next, all.AsOf, all.Index = page.GetNext(), page.GetAsOf(), page.GetIndex()
 		if all.GetNext() == "" {
 			return all, nil
