@@ -14,11 +14,13 @@ import (
 // Kinds of configuration.
 const (
 	kindCoordinator = "coordinator"
+	kindGateway     = "gateway"
 	kindProxy       = "proxy"
 )
 
 var configKinds = []config.Kind{
 	{Name: kindCoordinator, Zero: coordinator.Config{}},
+	{Name: kindGateway, Zero: coordinator.GatewayConfig{}},
 	{Name: kindProxy, Zero: proxy.Config{}},
 }
 
@@ -85,6 +87,8 @@ func warnings(effective any) []string {
 			found = append(found, "members: two nodes survive the loss of neither; three survive that of one")
 		}
 		found = append(found, c.Warnings()...)
+	case coordinator.GatewayConfig:
+		found = append(found, c.Warnings()...)
 	case proxy.Config:
 		found = append(found, c.Warnings()...)
 	}
@@ -126,8 +130,8 @@ func configShowCommand() *cobra.Command {
 }
 
 func kindFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "kind", "", "coordinator or proxy; default: what the keys tell")
-	completes(cmd, "kind", kindCoordinator, kindProxy)
+	cmd.Flags().StringVar(to, "kind", "", "coordinator, gateway or proxy; default: what the keys tell")
+	completes(cmd, "kind", kindCoordinator, kindGateway, kindProxy)
 }
 
 // loadKind reads a file as the kind of server that it is for.
@@ -141,10 +145,12 @@ func loadKind(file, kind string) (effective any, found string, err error) {
 	switch kind {
 	case kindCoordinator:
 		effective, err = loadCoordinator(src)
+	case kindGateway:
+		effective, err = loadGateway(src)
 	case kindProxy:
 		effective, err = loadProxy(src)
 	default:
-		err = usageError("--kind is %q; known are coordinator and proxy", kind)
+		err = usageError("--kind is %q; known are coordinator, gateway and proxy", kind)
 	}
 	return effective, kind, err
 }

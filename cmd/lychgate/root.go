@@ -101,7 +101,7 @@ a token, nothing that carries a lower one can change that resource again.`,
 		&cobra.Group{ID: groupUse, Title: "Locks:"},
 		&cobra.Group{ID: groupManage, Title: "Administration:"},
 	)
-	addGrouped(root, groupServe, devCommand(), coordinatorCommand(), proxyCommand())
+	addGrouped(root, groupServe, devCommand(), coordinatorCommand(), gatewayCommand(), proxyCommand())
 	addGrouped(root, groupUse, lockCommand(), runCommand())
 	addGrouped(root, groupManage, sqlCommand(), clusterCommand(), keysCommand(), policyCommand(), configCommand(), benchCommand(), versionCommand())
 	started = new(bool)
