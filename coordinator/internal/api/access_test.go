@@ -377,6 +377,22 @@ func TestSessionAsksForRights(t *testing.T) {
 	}
 }
 
+// What a node asks of another on its own account takes no rule: here, how far the leader's log is.
+func TestNodesAskOneAnotherOnTheirOwnAccount(t *testing.T) {
+	c := newGuardedCluster(t, 3)
+	stream, err := c.followers()[0].locks.Watch(by(c.context(), "acme:auditor"), &lockpb.WatchRequest{})
+	check(t, err)
+	_, err = stream.Recv()
+	check(t, err)
+	n := c.followers()[0].server
+	status, err := n.peers.conn(c.leader().id)
+	check(t, err)
+	_, err = lockpb.NewClusterClient(status).Status(n.shards[0].outgoing(n.asSelf(c.context())), &lockpb.StatusRequest{})
+	check(t, err)
+	_, err = lockpb.NewClusterClient(status).Status(n.shards[0].outgoing(c.context()), &lockpb.StatusRequest{})
+	wantRefusal(t, err, lockpb.Reason_UNAUTHENTICATED, lockpb.Applied_NO)
+}
+
 func TestWatchAndHotShowWhatMayBeRead(t *testing.T) {
 	c := newGuardedCluster(t, 1)
 	n := c.nodes[0]

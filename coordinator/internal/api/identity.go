@@ -134,7 +134,7 @@ func (s *Server) vouched(c *caller, with credentials) {
 		c.fault = s.unauthenticated("forwarded", with, "the call was sent on by a node that does not ask who calls")
 	default:
 		c.identity = id
-		c.self = s.config.Security.Keys != nil && with.sender.Kind == peertls.Node && id == with.sender.Identity()
+		c.self = with.sender.Kind == peertls.Node && id == with.sender.Identity()
 	}
 }
 
@@ -207,6 +207,9 @@ func (s *Server) grpcCaller(ctx context.Context) *caller {
 		forwarded: forwarded(ctx),
 		bearer:    metadata.ValueFromIncomingContext(ctx, "authorization"),
 		behalf:    metadata.ValueFromIncomingContext(ctx, identityKey),
+	}
+	if said := metadata.ValueFromIncomingContext(ctx, forwardedKey); s.config.Security.Keys == nil && len(said) > 0 {
+		with.sender = peertls.Name{Kind: peertls.Node, ID: said[0]} // without TLS everybody is believed
 	}
 	if p, ok := peer.FromContext(ctx); ok {
 		with.from = p.Addr.String()
