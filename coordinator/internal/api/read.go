@@ -141,9 +141,7 @@ func (sh *shard) list(ctx context.Context, in *lockpb.ListRequest, p page) (*loc
 	}
 	return anywhere(ctx, sh, false,
 		func(ctx context.Context) (*lockpb.ListResponse, *refusal) {
-			var answer *lockpb.ListResponse
-			refused := sh.read(ctx, func(m *lock.Machine) { answer = listOf(m, p) })
-			return answer, refused
+			return sh.listHere(ctx, p)
 		},
 		func(ctx context.Context, leader lockpb.LocksClient) (*lockpb.ListResponse, error) {
 			return leader.List(ctx, in)

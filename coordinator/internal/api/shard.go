@@ -20,10 +20,12 @@ type shard struct {
 	number uint16
 	group  Group
 	reigns *reigns
+
+	listing chan struct{} // capacity 1: a large list is being made
 }
 
 func newShard(s *Server, number uint16, g Group) *shard {
-	return &shard{Server: s, number: number, group: g, reigns: newReigns(g)}
+	return &shard{Server: s, number: number, group: g, reigns: newReigns(g), listing: make(chan struct{}, 1)}
 }
 
 // of is the group that a resource belongs to.

@@ -100,3 +100,28 @@ func heap() uint64 {
 	runtime.ReadMemStats(&stats)
 	return stats.HeapAlloc
 }
+
+// BenchmarkList is a page of 100 of 300,000 resources: looking for it in the state, which nothing may change meanwhile,
+// and in a frozen copy, with what freezing costs.
+func BenchmarkList(b *testing.B) {
+	m := benchMachine(b, 300_000)
+	b.Run("state", func(b *testing.B) {
+		for b.Loop() {
+			m.List("", "", 100)
+		}
+	})
+	b.Run("freeze", func(b *testing.B) {
+		for b.Loop() {
+			m.Snapshot()
+		}
+	})
+	b.Run("copy", func(b *testing.B) {
+		frozen := m.Snapshot()
+		for b.Loop() {
+			n := 0
+			for name := range frozen.Resources() {
+				n += len(name)
+			}
+		}
+	})
+}
