@@ -21,7 +21,8 @@ type disk struct {
 	mu       sync.Mutex
 	calls    map[*call]struct{}
 	fault    error
-	guarded  bool // somebody will cut the library off when there is a fault
+	terms    bool // writes of terms may wait: somebody will cut the library off when there is a fault
+	reads    bool // and so may reads
 	failed   chan struct{}
 	released chan struct{} // closed once the library is cut off
 	release  sync.Once
@@ -85,20 +86,21 @@ func (d *disk) oldest() (name string, took time.Duration, ok bool) {
 	return name, took, ok
 }
 
-// guard says that letGo will be called after a fault.
-func (d *disk) guard() {
+// guard says that letGo will be called after a fault. While the library starts, its reads are made by the goroutine that will
+// see to that.
+func (d *disk) guard(reads bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.guarded = true
+	d.terms, d.reads = true, reads
 }
 
 // letGo lets the library's calls end. It must be cut off.
 func (d *disk) letGo() { d.release.Do(func() { close(d.released) }) }
 
 // cutOff waits until the library may be told anything. It reports false where nobody will see to that.
-func (d *disk) cutOff() bool {
+func (d *disk) cutOff(read bool) bool {
 	d.mu.Lock()
-	guarded := d.guarded
+	guarded := d.reads || d.terms && !read
 	d.mu.Unlock()
 	if guarded {
 		<-d.released
@@ -121,7 +123,7 @@ type diskLog struct {
 // GetLog implements raft.LogStore. The library panics at an error while it applies.
 func (l diskLog) GetLog(index uint64, log *raft.Log) error {
 	err := l.disk.do("read the log", func() error { return l.LogStore.GetLog(index, log) })
-	if err == nil || errors.Is(err, raft.ErrLogNotFound) || !l.disk.cutOff() {
+	if err == nil || errors.Is(err, raft.ErrLogNotFound) || !l.disk.cutOff(true) {
 		return err
 	}
 	*log = raft.Log{Index: index, Type: raft.LogNoop}
@@ -147,17 +149,51 @@ func (l diskLog) DeleteRange(min, max uint64) error {
 type diskStable struct {
 	raft.StableStore
 	disk *disk
+
+	mu   sync.Mutex
+	last map[string]uint64 // what is stored, as far as it was read or written
+}
+
+func (s *diskStable) is(key []byte, value uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	last, ok := s.last[string(key)]
+	return ok && last == value
+}
+
+func (s *diskStable) now(key []byte, value uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = make(map[string]uint64)
+	}
+	s.last[string(key)] = value
+}
+
+// GetUint64 implements raft.StableStore.
+func (s *diskStable) GetUint64(key []byte) (uint64, error) {
+	value, err := s.StableStore.GetUint64(key)
+	if err == nil {
+		s.now(key, value)
+	}
+	return value, err
 }
 
 // Set implements raft.StableStore. The library gives no vote that it could not write.
-func (s diskStable) Set(key, value []byte) error {
+func (s *diskStable) Set(key, value []byte) error {
 	return s.disk.do("write the vote", func() error { return s.StableStore.Set(key, value) })
 }
 
 // SetUint64 implements raft.StableStore. The library panics if it cannot write the term.
-func (s diskStable) SetUint64(key []byte, value uint64) error {
+func (s *diskStable) SetUint64(key []byte, value uint64) error {
+	if s.is(key, value) {
+		return nil // while the library starts it writes what it has read, and nobody could cut it off yet
+	}
 	err := s.disk.do("write the term", func() error { return s.StableStore.SetUint64(key, value) })
-	if err != nil && s.disk.cutOff() {
+	switch {
+	case err == nil:
+		s.now(key, value)
+	case s.disk.cutOff(false):
 		return nil
 	}
 	return err

@@ -81,8 +81,7 @@ func (r *replica) Apply(log *raft.Log) any {
 		err = r.accepts(entry)
 	}
 	if err != nil {
-		r.err = fmt.Errorf("log entry %d of term %d: %w", log.Index, log.Term, err)
-		close(r.failed)
+		r.fail(fmt.Errorf("log entry %d of term %d: %w", log.Index, log.Term, err))
 		return applied{err: r.err}
 	}
 	results, events, now := r.run(log.Index, entry)
@@ -161,14 +160,16 @@ func (r *replica) freeze() (*lock.Snapshot, lock.Info) {
 func (r *replica) Restore(from io.ReadCloser) error {
 	machine, err := logpb.ReadSnapshot(from)
 	if err != nil {
+		if errors.Is(err, logpb.ErrUnknown) {
+			r.fail(err)
+		}
 		return fmt.Errorf("read the snapshot: %w", err)
 	}
 	if r.detached.Load() {
 		return errDetached
 	}
 	if version := machine.Info().Version; version > r.knows {
-		r.err = fmt.Errorf("the snapshot of entry %d: %w", machine.Info().Index, unknownVersion(version, r.knows))
-		close(r.failed)
+		r.fail(fmt.Errorf("the snapshot of entry %d: %w", machine.Info().Index, unknownVersion(version, r.knows)))
 		return r.err
 	}
 	if err := restoring(from); err != nil {
@@ -203,6 +204,14 @@ func (r *replica) reset() {
 	r.bytes.Store(0)
 	r.behind.Store(false)
 	r.detached.Store(false)
+}
+
+// fail stops the replica for good. Only the goroutine that applies and restores comes here.
+func (r *replica) fail(err error) {
+	if r.err == nil {
+		r.err = err
+		close(r.failed)
+	}
 }
 
 // healthy reports whether the replica still applies.

@@ -133,7 +133,7 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 	var beside sync.WaitGroup
 	stop := make(chan struct{})
 	beside.Go(func() { g.compact(node, stop) })
-	from.disk.guard()
+	from.disk.guard(true)
 	look := make(chan struct{}, 1)
 	beside.Go(func() {
 		if err := g.watch(ctx, from, func() { nudge(look) }); err != nil {
@@ -215,6 +215,7 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 			return nil, fmt.Errorf("read the end of the log: %w", err)
 		}
 	}
+	from.disk.guard(false)
 	node, err := newRaft(config, g.replica, stores, from.muzzle)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
@@ -223,7 +224,7 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 		g.compareMembers(node)
 	}
 	g.raft.Store(node)
-	g.config.Logger.Info("group started", "group", g.config.Group, "begins", from.how.String(), "last_index", g.replica.replayed)
+	g.config.Logger.Info("group started", "begins", from.how.String(), "last_index", g.replica.replayed)
 	return node, nil
 }
 

@@ -10,9 +10,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
-	"go.etcd.io/bbolt"
-	bbolterrors "go.etcd.io/bbolt/errors"
 )
 
 // Stores is where a group keeps its log, its votes and its snapshots.
@@ -40,13 +37,7 @@ func openStoresIn(dir string, logger hclog.Logger) (*Stores, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("make the data directory: %w", err)
 	}
-	bolt, err := raftboltdb.New(raftboltdb.Options{
-		Path:        filepath.Join(dir, "log.db"),
-		BoltOptions: &bbolt.Options{Timeout: lockTimeout, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType},
-	})
-	if errors.Is(err, bbolterrors.ErrTimeout) {
-		return nil, fmt.Errorf("open the log in %s: another process has it open", dir)
-	}
+	bolt, err := openBolt(filepath.Join(dir, "log.db"))
 	if err != nil {
 		return nil, fmt.Errorf("open the log in %s: %w", dir, err)
 	}
@@ -73,7 +64,7 @@ func (s *Stores) join(d *disk, off bool) (*Stores, *seam, error) {
 		}
 		joined.LogStore = cache
 	}
-	return &Stores{Log: joined, Stable: diskStable{s.Stable, d}, Snapshots: joined}, joined, nil
+	return &Stores{Log: joined, Stable: &diskStable{StableStore: s.Stable, disk: d}, Snapshots: joined}, joined, nil
 }
 
 // isBlank reports whether the stores hold nothing: no vote, no entry, no snapshot.

@@ -74,7 +74,7 @@ func (g *Group) unsilence(from *origin, nudge func()) {
 const (
 	firstProbe   = time.Second
 	longestProbe = 30 * time.Second
-	probeBytes   = 4 << 20 // as much room as the log needs to grow, and some
+	probeBytes   = segmentBytes + 4<<20 // as much room as the log needs to grow, and some
 )
 
 // awaitDisk waits until the disk can be written again, and reports false if ctx ends before that. One that gives

@@ -347,7 +347,7 @@ func TestDisk(t *testing.T) {
 	if err := d.do("read", func() error { called = true; return nil }); !errors.Is(err, cause) || called {
 		t.Errorf("after a fault: %v, called %v", err, called)
 	}
-	if d.cutOff() {
+	if d.cutOff(true) || d.cutOff(false) {
 		t.Error("an unguarded disk holds its callers")
 	}
 }

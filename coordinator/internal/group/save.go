@@ -1,0 +1,148 @@
+package group
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/internal/logpb"
+)
+
+// A save is the magic, a version byte, the length (uvarint) and the JSON of a Saved, the CRC-32C of all that, and a snapshot of
+// the state, which has check sums of its own and knows its end. There is no key in it, and nothing that signs: DESIGN.md.
+const (
+	saveMagic   = "lychsave"
+	saveVersion = 1
+	maxSaved    = 1 << 20 // bytes of a Saved
+)
+
+// ErrDamaged is the error of a save that is cut, changed, or none.
+var ErrDamaged = errors.New("the backup is damaged")
+
+// Saved describes a save.
+type Saved struct {
+	Cluster     string   `json:"cluster"`
+	Group       uint16   `json:"group"`
+	Incarnation uint32   `json:"incarnation"`
+	Version     uint32   `json:"version"` // of the cluster
+	Index       uint64   `json:"index"`   // of the last entry in it
+	Term        uint64   `json:"term"`
+	Node        string   `json:"node"` // which saved it
+	Members     []string `json:"members"`
+}
+
+// Save writes the group's state to w, whole and as of one entry of the log, with all that was acknowledged before the call. It
+// works on the leader only, and holds nobody up: the state is frozen, and what changes meanwhile is copied. An error, of
+// w or of this node, leaves w with a beginning that Restore refuses.
+func (g *Group) Save(ctx context.Context, w io.Writer) (Saved, error) {
+	if _, err := g.Read(ctx, func(*lock.Machine) {}); err != nil {
+		return Saved{}, err
+	}
+	snapshot, info := g.replica.freeze()
+	saved := Saved{
+		Cluster: info.Cluster, Group: g.config.Group, Incarnation: info.Incarnation, Version: info.Version, Index: info.Index,
+		Term: g.raft.Load().CurrentTerm(), Node: g.config.Node,
+	}
+	for _, p := range g.Peers() {
+		saved.Members = append(saved.Members, p.ID)
+	}
+	stoppable := &stoppableWriter{ctx, w}
+	if err := writeSaved(stoppable, saved); err != nil {
+		return Saved{}, fmt.Errorf("save: %w", err)
+	}
+	if err := logpb.WriteSnapshot(stoppable, snapshot); err != nil {
+		return Saved{}, fmt.Errorf("save: %w", err)
+	}
+	return saved, nil
+}
+
+// stoppableWriter writes until its context ends.
+type stoppableWriter struct {
+	ctx context.Context //nolint:containedctx // it is that of the call
+	w   io.Writer
+}
+
+func (s *stoppableWriter) Write(p []byte) (int, error) {
+	if s.ctx.Err() != nil {
+		return 0, context.Cause(s.ctx)
+	}
+	return s.w.Write(p)
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+func writeSaved(w io.Writer, saved Saved) error {
+	text, err := json.Marshal(saved)
+	if err != nil {
+		return err
+	}
+	b := append([]byte(saveMagic), saveVersion)
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	b = append(b, text...)
+	_, err = w.Write(binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli)))
+	return err
+}
+
+// ReadSaved reads what a save says of itself. What comes next in r is the state.
+func ReadSaved(r *bufio.Reader) (Saved, error) {
+	sum := crc32.New(castagnoli)
+	head := make([]byte, len(saveMagic)+1)
+	if err := readFull(r, sum, head); err != nil {
+		return Saved{}, err
+	}
+	if string(head[:len(saveMagic)]) != saveMagic {
+		return Saved{}, fmt.Errorf("%w: it does not begin as one", ErrDamaged)
+	}
+	if head[len(saveMagic)] != saveVersion {
+		return Saved{}, fmt.Errorf("the backup is of format %d, and this program knows %d", head[len(saveMagic)], saveVersion)
+	}
+	size, err := binary.ReadUvarint(&summed{r, sum})
+	if err != nil || size > maxSaved {
+		return Saved{}, fmt.Errorf("%w: its head has no length", ErrDamaged)
+	}
+	text := make([]byte, size)
+	if err := readFull(r, sum, text); err != nil {
+		return Saved{}, err
+	}
+	want := sum.Sum32()
+	got := make([]byte, 4)
+	if err := readFull(r, sum, got); err != nil {
+		return Saved{}, err
+	}
+	if binary.BigEndian.Uint32(got) != want {
+		return Saved{}, fmt.Errorf("%w: its head was changed", ErrDamaged)
+	}
+	var saved Saved
+	if err := json.Unmarshal(text, &saved); err != nil {
+		return Saved{}, fmt.Errorf("%w: its head: %w", ErrDamaged, err)
+	}
+	return saved, nil
+}
+
+func readFull(r io.Reader, sum io.Writer, b []byte) error {
+	if _, err := io.ReadFull(r, b); err != nil {
+		return fmt.Errorf("%w: it is cut: %w", ErrDamaged, err)
+	}
+	_, _ = sum.Write(b) // a hash, which never fails
+	return nil
+}
+
+// summed adds what is read to a sum.
+type summed struct {
+	r   io.ByteReader
+	sum io.Writer
+}
+
+func (s *summed) ReadByte() (byte, error) {
+	b, err := s.r.ReadByte()
+	if err == nil {
+		_, _ = s.sum.Write([]byte{b})
+	}
+	return b, err
+}
