@@ -20,7 +20,7 @@ func surviveHangups(ctx context.Context, logger *slog.Logger) (stop func()) {
 		for {
 			select {
 			case <-hangups:
-				logger.Warn("SIGHUP ignored: there is no reload yet, restart to apply a configuration")
+				logger.Warn("SIGHUP ignored: certificates and tokens are read anew by themselves, and a changed configuration needs a restart")
 			case <-ctx.Done():
 				return
 			}

@@ -377,6 +377,20 @@ func TestSessionAsksForRights(t *testing.T) {
 	}
 }
 
+// Who holds what may be told from the digest of it.
+func TestDigestTakesTheRightToReadEverything(t *testing.T) {
+	c := newGuardedCluster(t, 1)
+	n := c.nodes[0]
+	for id, allowed := range map[string]bool{"acme:auditor": true, "acme:worker": false} {
+		_, err := n.cluster.Status(by(c.context(), id), &lockpb.StatusRequest{})
+		check(t, err)
+		_, err = n.cluster.Status(by(c.context(), id), &lockpb.StatusRequest{Digest: true})
+		if reason := received(err, "?").reason(); (reason == lockpb.Reason_PERMISSION_DENIED) == allowed {
+			t.Errorf("digest for %s: %v", id, err)
+		}
+	}
+}
+
 // What a node asks of another on its own account takes no rule: here, how far the leader's log is.
 func TestNodesAskOneAnotherOnTheirOwnAccount(t *testing.T) {
 	c := newGuardedCluster(t, 3)

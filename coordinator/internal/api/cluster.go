@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"strings"
 
+	"github.com/lychgate/lychgate/coordinator/internal/access"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -14,6 +15,11 @@ import (
 func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
 	if in.GetDigest() && !s.shards[0].replicated() {
 		return nil, invalid("digest", "a gateway has no state to condense")
+	}
+	if in.GetDigest() {
+		if refused := s.allow(ctx, access.Read, ""); refused != nil {
+			return nil, refused
+		}
 	}
 	answer := &lockpb.StatusResponse{Node: s.config.Node}
 	for _, sh := range s.shards {
