@@ -139,7 +139,11 @@ type writer struct {
 	covered  uint64 // up to this index everything is in the lines written or buffered
 	passed   uint64 // up to this index nothing was decided since; 0 or above covered
 	gathered int    // entries whose lines are buffered
+	lines    []line // room for those of one entry
 }
+
+// maxKept bounds the lines for which room is kept.
+const maxKept = 4096
 
 func (w *writer) take(i item) {
 	if i.index <= w.covered {
@@ -155,7 +159,10 @@ func (w *writer) take(i item) {
 	if i.after > max(w.covered, w.passed) {
 		w.lost(i.after, "the lines were not written in time")
 	}
-	lines := linesOf(i.applied, w.config)
+	lines := linesOf(w.lines[:0], i.applied, w.config)
+	if cap(lines) <= maxKept {
+		w.lines = lines // they are written before this returns
+	}
 	if len(lines) == 0 {
 		w.passed = i.index
 		if i.index-w.covered >= quiet {

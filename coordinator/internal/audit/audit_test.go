@@ -317,7 +317,7 @@ func TestWhatIsADecision(t *testing.T) {
 	}
 	short := func(config Config) string {
 		var words []string
-		for _, l := range linesOf(a, config) {
+		for _, l := range linesOf(nil, a, config) {
 			words = append(words, strings.TrimSpace(l.Decision+" "+l.Cause))
 		}
 		return strings.Join(words, ", ")
@@ -329,7 +329,7 @@ func TestWhatIsADecision(t *testing.T) {
 	if got := short(Config{Renewals: true}); !strings.Contains(got, "renewed") {
 		t.Errorf("with renewals: %s", got)
 	}
-	for _, l := range linesOf(a, Config{}) {
+	for _, l := range linesOf(nil, a, Config{}) {
 		text, err := json.Marshal(l)
 		check(t, err)
 		if strings.Contains(string(text), refusedRelease.Lease.String()) {

@@ -89,7 +89,8 @@ func wholeEntries(f *os.File) (size int64, last uint64, err error) {
 
 // add gathers the lines of one entry. False means that something gathered before could not be written.
 func (o *file) add(index uint64, lines []line) bool {
-	for _, l := range lines {
+	for i := range lines {
+		l := &lines[i]
 		l.Group = o.config.Group
 		if l.Time.IsZero() {
 			l.Time, l.Node = time.Now().UTC(), o.config.Node

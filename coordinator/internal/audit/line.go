@@ -38,10 +38,9 @@ type line struct {
 	Cycle    []string    `json:"cycle,omitempty"`   // of a deadlock: identity/owner, the victim first
 }
 
-// linesOf lists what an entry decided: first what its commands were answered, as far as that is no event, then its
+// linesOf adds to lines what an entry decided: first what its commands were answered, as far as that is no event, then its
 // events, each in order.
-func linesOf(a *group.Applied, config Config) []line {
-	var lines []line
+func linesOf(lines []line, a *group.Applied, config Config) []line {
 	for i, result := range a.Results {
 		if many, ok := result.(lock.RenewedMany); ok {
 			lines = append(lines, fromMany(a.Commands[i].(lock.RenewMany), many, config.Renewals)...)
@@ -73,9 +72,12 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 		l.Decision = "cancelled"
 		return l, r.Was == lock.RequestUnknown // the rest shows as events
 	case lock.Renewed:
+		if !renewals { // most commands are renewals: none is described in vain
+			return line{}, false
+		}
 		l := fromGrant(r.Grant)
 		l.Decision = "renewed"
-		return l, renewals
+		return l, true
 	case lock.Granted, lock.Waiting, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
 	case lock.RenewedMany: // see fromMany
 	}
@@ -86,6 +88,9 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 func fromMany(cmd lock.RenewMany, many lock.RenewedMany, renewals bool) []line {
 	var lines []line
 	for i, result := range many.Results {
+		if _, renewed := result.(lock.Renewed); renewed && !renewals {
+			continue
+		}
 		single := lock.Renew{Identity: cmd.Identity, Lease: cmd.Leases[i]}
 		if l, ok := fromResult(single, result, renewals); ok {
 			lines = append(lines, l)
