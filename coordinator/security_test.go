@@ -1,6 +1,8 @@
 package coordinator
 
 import (
+	"bytes"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
@@ -67,5 +69,36 @@ func TestWarningsOfSecurity(t *testing.T) {
 	}}
 	if got := c.Warnings(); len(got) != 1 || !strings.Contains(got[0], "access.rules[1] changes nothing") {
 		t.Errorf("a rule in vain: %q", got)
+	}
+}
+
+// Whoever starts a node without certificates or rules reads in its log what that means.
+func TestStartSaysWhatIsNotAskedFor(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*Config)
+		want   string
+	}{
+		"a trial on loopback": {func(*Config) {}, `level=INFO msg="no TLS and no access rules: peers and clients are not authenticated`},
+		"an open network": {
+			func(c *Config) { c.Insecure, c.Listen.Peer = true, "0.0.0.0:0" },
+			`level=WARN msg="no TLS and no access rules: peers and clients are not authenticated`,
+		},
+		"rules without TLS": {func(c *Config) {
+			c.Insecure = true
+			c.Access = &Access{Tokens: "none", Rules: []AccessRule{{Identity: "*", Prefix: everything(), Allow: []string{"read"}}}}
+		}, "no TLS: peers are not authenticated, and whoever says that it is a node may claim any identity"},
+		"TLS without rules": {withTLS, "no access rules: whoever reaches this node may do everything"},
+	} {
+		var out bytes.Buffer
+		c := testConfig()
+		test.change(&c)
+		n, err := New(c, Deps{Logger: slog.New(slog.NewTextHandler(&out, nil))})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		n.announceSecurity()
+		if !strings.Contains(out.String(), test.want) {
+			t.Errorf("%s: the log does not say %q:\n%s", name, test.want, out.String())
+		}
 	}
 }

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
@@ -98,7 +99,7 @@ func callAny(t *testing.T, ctx context.Context, conn *grpc.ClientConn, method pr
 		_ = stream.SendMsg(request) // its error comes with the answer
 	}
 	_ = stream.CloseSend()
-	if err = stream.RecvMsg(answer); err == io.EOF {
+	if err = stream.RecvMsg(answer); errors.Is(err, io.EOF) {
 		return nil
 	}
 	return err

@@ -201,10 +201,14 @@ func TestPeerPortRefuses(t *testing.T) {
 		"a name with a query":           {issue("lychgate://node/n2?x"), "is not lychgate://node/ID", "peer certificate"},
 		"nobody":                        {issue(), "names nobody", "peer certificate"},
 		"a member's name, another's CA": {of(foreign, nil, "lychgate://node/n2"), "unknown authority", "peer certificate"},
-		"expired": {of(ca, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, "lychgate://node/n2"),
-			"expired", "peer certificate"},
-		"for servers only": {of(ca, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }, "lychgate://node/n2"),
-			"incompatible key usage", "peer certificate"},
+		"expired": {
+			of(ca, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, "lychgate://node/n2"),
+			"expired", "peer certificate",
+		},
+		"for servers only": {
+			of(ca, func(c *x509.Certificate) { c.ExtKeyUsage = c.ExtKeyUsage[:1] }, "lychgate://node/n2"),
+			"incompatible key usage", "peer certificate",
+		},
 		"no certificate": {nil, "didn't provide a certificate", "peer handshake"},
 	} {
 		config := &tls.Config{RootCAs: ca.Pool(), ServerName: "localhost"}
