@@ -35,9 +35,8 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 	answer.Leader, answer.State, answer.Term = first.GetLeader(), first.GetState(), first.GetTerm()
 	answer.AppliedIndex, answer.AsOf, answer.Incarnation = first.GetAppliedIndex(), first.GetAsOf(), first.GetIncarnation()
 	answer.Leases, answer.Waiters, answer.Digest = first.GetLeases(), first.GetWaiters(), first.GetDigest()
-	for _, m := range s.members() {
-		answer.Nodes = append(answer.Nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: true})
-	}
+	_, voters := s.shards[0].roll()
+	answer.Nodes = nodesOf(s.members(), voters)
 	return answer, nil
 }
 

@@ -65,6 +65,7 @@ func (s *Server) Run(ctx context.Context) {
 		following.Go(func() { sh.follow(ctx, changed) })
 	}
 	following.Go(func() { s.runJournal(ctx) })
+	following.Go(func() { s.followMembers(ctx) })
 	ticker := time.NewTicker(firstReadyEvery)
 	defer ticker.Stop()
 	var seen bool

@@ -44,6 +44,9 @@ func restPaths() map[string]restPath {
 		"/cluster/status": {http.MethodGet, &lockpb.StatusRequest{}},
 		"/cluster/keys":   {http.MethodGet, &lockpb.KeysRequest{}},
 
+		"/cluster/join":          {http.MethodPost, &lockpb.JoinRequest{}},
+		"/cluster/remove":        {http.MethodPost, &lockpb.RemoveRequest{}},
+		"/cluster/transfer":      {http.MethodPost, &lockpb.TransferRequest{}},
 		"/cluster/keys/rotate":   {http.MethodPost, &lockpb.RotateRequest{}},
 		"/cluster/policy":        {http.MethodPost, &lockpb.PutPolicyRequest{}},
 		"/cluster/policy/delete": {http.MethodPost, &lockpb.DeletePolicyRequest{}},

@@ -1,0 +1,327 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
+	"github.com/lychgate/lychgate/coordinator/lease"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+// membership is the part of a group that says who its members are. A group that is elsewhere has none.
+type membership interface {
+	Join(ctx context.Context, m lock.Member) error
+	Remove(ctx context.Context, id string) error
+	Transfer(ctx context.Context, to string) error
+	Peers() []group.Peer
+}
+
+func (sh *shard) membership() (membership, *refusal) {
+	m, ok := sh.group.(membership)
+	if !ok {
+		return nil, refuse(lockpb.Reason_NO_LEADER, fmt.Sprintf("node %s has no part in group %d", sh.config.Node, sh.number))
+	}
+	return m, nil
+}
+
+// peersOf are the members of the group; none if this node does not know them yet, or has no part in it.
+func (sh *shard) peersOf() []group.Peer {
+	m, ok := sh.group.(membership)
+	if !ok {
+		return nil
+	}
+	return m.Peers()
+}
+
+// already is the field of a refusal by a group in which the change was made before. The others go on.
+const already = "node"
+
+// Join implements lockpb.ClusterServer: one group after the other. A node that is a member of some groups, because an
+// earlier join did not come to its end, becomes one of the others.
+func (s *Server) Join(ctx context.Context, in *lockpb.JoinRequest) (*lockpb.JoinResponse, error) {
+	return administer(ctx, s, func(ctx context.Context) (*lockpb.JoinResponse, *refusal) {
+		m, refused := parseMember(in.GetNode())
+		if refused != nil {
+			return nil, refused
+		}
+		out := &lockpb.JoinResponse{}
+		refused = s.changeMembers(ctx, func(ctx context.Context, sh *shard) *refusal {
+			one, refused := leadingOn(ctx, sh,
+				func(ctx context.Context) (*lockpb.JoinResponse, *refusal) { return sh.joinHere(ctx, m) },
+				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.JoinResponse, error) { return leader.Join(ctx, in) })
+			if refused == nil {
+				out = one
+			}
+			return refused
+		})
+		return out, refused
+	})
+}
+
+// Remove implements lockpb.ClusterServer: one group after the other, and then the node's ticket keys.
+func (s *Server) Remove(ctx context.Context, in *lockpb.RemoveRequest) (*lockpb.RemoveResponse, error) {
+	return administer(ctx, s, func(ctx context.Context) (*lockpb.RemoveResponse, *refusal) {
+		if in.GetId() == "" {
+			return nil, invalid("id", "id is empty")
+		}
+		if in.GetId() == s.config.Node && !forwarded(ctx) {
+			return nil, invalid("id", "a node does not remove itself: ask another one").advise("set --address to another node")
+		}
+		out := &lockpb.RemoveResponse{}
+		refused := s.changeMembers(ctx, func(ctx context.Context, sh *shard) *refusal {
+			one, refused := leadingOn(ctx, sh,
+				func(ctx context.Context) (*lockpb.RemoveResponse, *refusal) { return sh.removeHere(ctx, in.GetId()) },
+				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.RemoveResponse, error) { return leader.Remove(ctx, in) })
+			if refused == nil {
+				out = one
+			}
+			return refused
+		})
+		if refused == nil && !forwarded(ctx) {
+			refused = s.rekeyEverywhere(s.asSelf(ctx), &lockpb.RekeyRequest{Node: in.GetId(), Retire: true})
+		}
+		return out, refused
+	})
+}
+
+// changeMembers makes a change in every group. It is refused as made already only if it was in all of them.
+func (s *Server) changeMembers(ctx context.Context, one func(context.Context, *shard) *refusal) *refusal {
+	changed := false
+	var before *refusal
+	refused := s.inEveryGroup(ctx, func(ctx context.Context, sh *shard) *refusal {
+		refused := one(ctx, sh)
+		if refused != nil && refused.detail.GetField() == already {
+			before = refused
+			if forwarded(ctx) {
+				return refused
+			}
+			return nil
+		}
+		changed = changed || refused == nil
+		return refused
+	})
+	if refused == nil && !changed {
+		return before
+	}
+	return refused
+}
+
+// leadingOn is leading for a call that takes as long as its caller waits.
+func leadingOn[R any](
+	ctx context.Context, sh *shard,
+	here func(context.Context) (R, *refusal), there func(context.Context, lockpb.ClusterClient) (R, error),
+) (R, *refusal) {
+	return route(ctx, sh, call[R]{here: here, cluster: there, patience: sh.config.Patience})
+}
+
+func (sh *shard) joinHere(ctx context.Context, m lock.Member) (*lockpb.JoinResponse, *refusal) {
+	group, refused := sh.membership()
+	if refused != nil {
+		return nil, refused
+	}
+	if refused := sh.knows(lock.PutMember{}); refused != nil {
+		return nil, refused
+	}
+	if refused := sh.publish(ctx, group); refused != nil {
+		return nil, refused
+	}
+	if err := group.Join(ctx, m); err != nil {
+		return nil, memberRefusal(err)
+	}
+	return &lockpb.JoinResponse{Nodes: nodesOf(sh.roll())}, nil
+}
+
+// publish writes the addresses of the members into the state that so far only configurations have: the node that joins, and
+// gateways, learn them from there.
+func (sh *shard) publish(ctx context.Context, g membership) *refusal {
+	for _, p := range g.Peers() {
+		i := slices.IndexFunc(sh.config.Members, func(m Member) bool { return m.ID == p.ID })
+		if p.GRPC != "" || i < 0 {
+			continue
+		}
+		m := sh.config.Members[i]
+		if _, refused := sh.order(ctx, lock.PutMember{Member: lock.Member(m)}); refused != nil {
+			return refused
+		}
+	}
+	return nil
+}
+
+func (sh *shard) removeHere(ctx context.Context, id string) (*lockpb.RemoveResponse, *refusal) {
+	group, refused := sh.membership()
+	if refused != nil {
+		return nil, refused
+	}
+	if err := sh.takeOut(ctx, group, id); err != nil {
+		return nil, memberRefusal(err)
+	}
+	return &lockpb.RemoveResponse{Nodes: nodesOf(sh.roll())}, nil
+}
+
+// contactTime is how long a leader may take until it has heard of everybody who is up: it may lead since a moment.
+const contactTime = time.Second
+
+// takeOut removes a member. That the others are down counts only if it lasts.
+func (sh *shard) takeOut(ctx context.Context, from membership, id string) error {
+	began := time.Now()
+	for {
+		err := from.Remove(ctx, id)
+		var why *group.MemberError
+		if !errors.As(err, &why) || why.Reason != group.QuorumAtRisk || time.Since(began) > contactTime || !sleep(ctx, sh.group.Changed(), longestPause) {
+			return err
+		}
+	}
+}
+
+// memberRefusal turns an error of Join, Remove or Transfer into a refusal.
+func memberRefusal(err error) *refusal {
+	var why *group.MemberError
+	if !errors.As(err, &why) {
+		return groupRefusal(err)
+	}
+	message := fmt.Sprintf("node %s: %s", why.Member, why.Detail)
+	var out *refusal
+	switch why.Reason {
+	case group.MemberExists:
+		out = refuse(lockpb.Reason_MEMBER_EXISTS, message)
+		out.detail.Field = already
+	case group.NoSuchMember:
+		out = refuse(lockpb.Reason_NO_SUCH_MEMBER, message)
+		out.detail.Field = already
+	case group.LastVoter, group.QuorumAtRisk:
+		out = refuse(lockpb.Reason_QUORUM_AT_RISK, message)
+	case group.NotCaughtUp:
+		out = refuse(lockpb.Reason_NOT_CAUGHT_UP, message).mayBeApplied()
+	case group.MemberInvalid:
+		out = invalid("node", message)
+	default:
+		out = refuse(lockpb.Reason_INTERNAL, message)
+	}
+	return out
+}
+
+// parseMember checks the id and the addresses of a node that is to join.
+func parseMember(in *lockpb.Node) (lock.Member, *refusal) {
+	if _, err := lease.ParseClientID(in.GetId()); err != nil {
+		return lock.Member{}, invalid("node.id", "node.id"+strings.TrimPrefix(err.Error(), "client_id"))
+	}
+	for _, a := range []struct{ field, address string }{
+		{"node.peer", in.GetPeer()},
+		{"node.grpc", in.GetGrpc()},
+		{"node.http", in.GetHttp()},
+	} {
+		if host, port, err := net.SplitHostPort(a.address); err != nil || host == "" || port == "" || port == "0" {
+			return lock.Member{}, invalid(a.field, fmt.Sprintf("%s %q is not host:port", a.field, a.address))
+		}
+	}
+	return lock.Member{ID: in.GetId(), Peer: in.GetPeer(), GRPC: in.GetGrpc(), HTTP: in.GetHttp()}, nil
+}
+
+// Transfer implements lockpb.ClusterServer. It tells who leads then.
+func (s *Server) Transfer(ctx context.Context, in *lockpb.TransferRequest) (*lockpb.TransferResponse, error) {
+	return administer(ctx, s, func(ctx context.Context) (*lockpb.TransferResponse, *refusal) {
+		out := &lockpb.TransferResponse{}
+		one := func(ctx context.Context, sh *shard) *refusal {
+			now, refused := leading(ctx, sh,
+				func(ctx context.Context) (*lockpb.TransferResponse, *refusal) { return sh.transferHere(ctx, in.GetTo()) },
+				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.TransferResponse, error) {
+					return leader.Transfer(ctx, in)
+				})
+			out.Leaders = append(out.Leaders, now.GetLeaders()...)
+			return refused
+		}
+		if in.Group == nil || forwarded(ctx) {
+			return out, s.inEveryGroup(ctx, one)
+		}
+		sh, ok := s.shard(uint16(min(in.GetGroup(), 1<<16-1)))
+		if !ok {
+			return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
+		}
+		return out, one(ctx, sh)
+	})
+}
+
+func (sh *shard) transferHere(ctx context.Context, to string) (*lockpb.TransferResponse, *refusal) {
+	group, refused := sh.membership()
+	if refused != nil {
+		return nil, refused
+	}
+	if err := group.Transfer(ctx, to); err != nil {
+		refused := memberRefusal(err)
+		if refused.reason() == lockpb.Reason_INTERNAL {
+			refused = refuse(lockpb.Reason_NO_LEADER, "leadership was not handed over: "+err.Error()).
+				advise("see which nodes are up with: lychgate cluster status")
+		}
+		return nil, refused
+	}
+	leader := sh.awaitLeader(ctx, to)
+	return &lockpb.TransferResponse{Leaders: []*lockpb.Leader{{Group: uint32(sh.number), Node: leader, Grpc: sh.peers.address(leader)}}}, nil
+}
+
+// awaitLeader waits until another leader is known here, or ctx ends; empty then.
+func (sh *shard) awaitLeader(ctx context.Context, to string) string {
+	for {
+		changed := sh.group.Changed()
+		leader, self := sh.group.Leader()
+		if leader != "" && (!self || to == sh.config.Node) {
+			return leader
+		}
+		if !sleep(ctx, changed, longestPause) {
+			return ""
+		}
+	}
+}
+
+// roll is who the members are, by the group's own account: those of its configuration, with the addresses that the state
+// has or else this node's own configuration. voters is nil if the group has not begun here; then it is the configured ones.
+func (sh *shard) roll() (members []Member, voters map[string]bool) {
+	peers := sh.peersOf()
+	if len(peers) == 0 {
+		return sh.config.Members, nil
+	}
+	voters = map[string]bool{}
+	for _, p := range peers {
+		m := Member(p.Member)
+		if i := slices.IndexFunc(sh.config.Members, func(c Member) bool { return c.ID == p.ID }); m.GRPC == "" && i >= 0 {
+			m = sh.config.Members[i]
+		}
+		members, voters[p.ID] = append(members, m), p.Voter
+	}
+	return members, voters
+}
+
+func nodesOf(members []Member, voters map[string]bool) (nodes []*lockpb.Node) {
+	for _, m := range members {
+		nodes = append(nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: voters == nil || voters[m.ID]})
+	}
+	return nodes
+}
+
+// rosterEvery is how often it is looked who the members are.
+const rosterEvery = 200 * time.Millisecond
+
+// followMembers keeps what the server knows of the members up to date with the first group, until ctx is done.
+func (s *Server) followMembers(ctx context.Context) {
+	if !s.shards[0].replicated() {
+		return // who has the groups tells it
+	}
+	ticker := time.NewTicker(rosterEvery)
+	defer ticker.Stop()
+	for {
+		if members, _ := s.shards[0].roll(); !slices.Equal(members, s.members()) {
+			s.SetMembers(members)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
