@@ -56,7 +56,7 @@ func (s *Server) Join(ctx context.Context, in *lockpb.JoinRequest) (*lockpb.Join
 			one, refused := leadingOn(ctx, sh,
 				func(ctx context.Context) (*lockpb.JoinResponse, *refusal) { return sh.joinHere(ctx, m) },
 				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.JoinResponse, error) { return leader.Join(ctx, in) })
-			if refused == nil {
+			if refused == nil && len(one.GetNodes()) > 0 {
 				out = one
 			}
 			return refused
@@ -79,7 +79,7 @@ func (s *Server) Remove(ctx context.Context, in *lockpb.RemoveRequest) (*lockpb.
 			one, refused := leadingOn(ctx, sh,
 				func(ctx context.Context) (*lockpb.RemoveResponse, *refusal) { return sh.removeHere(ctx, in.GetId()) },
 				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.RemoveResponse, error) { return leader.Remove(ctx, in) })
-			if refused == nil {
+			if refused == nil && len(one.GetNodes()) > 0 {
 				out = one
 			}
 			return refused
@@ -113,13 +113,34 @@ func (s *Server) changeMembers(ctx context.Context, one func(context.Context, *s
 	return refused
 }
 
-// leadingOn is leading for a call that takes as long as its caller waits.
+// leadingOn is leading for a change of members, which takes as long as its caller waits, and through which leaders may
+// change. A change that an earlier attempt has made, and whose answer was lost, is not one that was made before.
 func leadingOn[R any](
 	ctx context.Context, sh *shard,
 	here func(context.Context) (R, *refusal), there func(context.Context, lockpb.ClusterClient) (R, error),
 ) (R, *refusal) {
-	return route(ctx, sh, call[R]{here: here, cluster: there, patience: sh.config.Patience})
+	made := false // an attempt may have made it
+	answer, refused := route(ctx, sh, call[R]{
+		here: func(ctx context.Context) (R, *refusal) {
+			answer, refused := here(ctx)
+			made = made || (refused != nil && refused.maybe())
+			return answer, refused
+		},
+		cluster: func(ctx context.Context, leader lockpb.ClusterClient) (R, error) {
+			answer, err := there(ctx, leader)
+			made = made || (err != nil && received(err, "").maybe())
+			return answer, err
+		},
+		patience: memberPatience * sh.config.Patience,
+	})
+	if refused != nil && refused.detail.GetField() == already && made {
+		return answer, nil
+	}
+	return answer, refused
 }
+
+// memberPatience is how much longer than other calls one that changes members looks for a leader.
+const memberPatience = 10
 
 func (sh *shard) joinHere(ctx context.Context, m lock.Member) (*lockpb.JoinResponse, *refusal) {
 	group, refused := sh.membership()
@@ -184,7 +205,7 @@ func (sh *shard) takeOut(ctx context.Context, from membership, id string) error 
 func memberRefusal(err error) *refusal {
 	var why *group.MemberError
 	if !errors.As(err, &why) {
-		return groupRefusal(err)
+		return groupRefusal(err).mayBeApplied() // a change has several steps
 	}
 	message := fmt.Sprintf("node %s: %s", why.Member, why.Detail)
 	var out *refusal

@@ -42,11 +42,7 @@ func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 	pause := firstPause
 	for {
 		changed := sh.group.Changed()
-		asked := time.Now()
 		answer, last := attempt(ctx, sh, c)
-		if time.Since(asked) > c.patience {
-			found, pause = time.Now(), firstPause // a leader had it for long: that one was reached
-		}
 		if last == nil || !passing(last) || forwarded(ctx) {
 			return answer, afterUnknown(last, unknown)
 		}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/lychgate/lychgate/coordinator/lockpb"
+)
+
+func clusterJoinCommand() *cobra.Command {
+	var to target
+	var node lockpb.Node
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "join ID",
+		Short: "Make a node a member of the cluster",
+		Long: `Make a node a member of the cluster: first without a vote, and with one when it has caught up.
+Start the node before or meanwhile, with an empty folder and a configuration whose members are
+those of the cluster and itself. The command ends when the node votes in every group. It may
+be repeated; an id that is a member's is refused.
+
+To replace a machine, let the new node join under an id of its own, then remove the old one.`,
+		Example: `  lychgate cluster join n4 --peer 10.0.0.4:7602 --grpc 10.0.0.4:7600 --http 10.0.0.4:7601`,
+		Args:    named("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			node.Id = args[0]
+			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
+				return to.joinNode(ctx, c, &node, timeout, cmd.OutOrStdout(), cmd.ErrOrStderr())
+			})
+		},
+	}
+	to.add(cmd)
+	cmd.Flags().StringVar(&node.Peer, "peer", "", "`address` at which the other coordinators reach it")
+	cmd.Flags().StringVar(&node.Grpc, "grpc", "", "`address` of its gRPC port")
+	cmd.Flags().StringVar(&node.Http, "http", "", "`address` of its HTTP port")
+	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "`duration` within which it has to catch up")
+	for _, flag := range []string{"peer", "grpc", "http"} {
+		_ = cmd.MarkFlagRequired(flag) // the flag is there
+		completes(cmd, flag)
+	}
+	return cmd
+}
+
+// joinNode waits for the join, and says meanwhile how far it is.
+func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *lockpb.Node, timeout time.Duration, out, progress io.Writer) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not caught up within %s", timeout))
+	defer cancel()
+	type joined struct {
+		answer *lockpb.JoinResponse
+		err    error
+	}
+	done := make(chan joined, 1)
+	go func() {
+		answer, err := c.Join(ctx, &lockpb.JoinRequest{Node: node})
+		done <- joined{answer, err}
+	}()
+	ticker := time.NewTicker(2 * time.Second)
+	defer ticker.Stop()
+	said := ""
+	for {
+		select {
+		case j := <-done:
+			if j.err != nil {
+				return j.err
+			}
+			_, err := fmt.Fprintf(out, "%s is a member; there are %d\n", node.GetId(), len(j.answer.GetNodes()))
+			return err
+		case <-ticker.C:
+			if how := t.joinProgress(ctx, node); how != said {
+				said = how
+				fmt.Fprintf(progress, "%s: %s\n", node.GetId(), how)
+			}
+		}
+	}
+}
+
+// joinProgress is how a node that joins is, by its own account.
+func (t *target) joinProgress(ctx context.Context, node *lockpb.Node) string {
+	status, err := t.askStatus(ctx, node.GetGrpc())
+	switch {
+	case err != nil:
+		return "it does not answer at " + node.GetGrpc() + ": start it"
+	case status.GetNode() != node.GetId():
+		return fmt.Sprintf("at %s answers node %s", node.GetGrpc(), status.GetNode())
+	case status.GetPending() != "":
+		return status.GetPending()
+	}
+	return "it takes part"
+}
+
+func clusterRemoveCommand() *cobra.Command {
+	var to target
+	cmd := &cobra.Command{
+		Use:   "remove ID",
+		Short: "Take a member out of the cluster",
+		Long: `Take a member's vote and place away, and retire its ticket keys. If it leads, it hands over first.
+Ask another node than the one that goes. A member whose going would leave no majority of nodes
+that are up is refused, and so is the last one. Stop the node afterwards: until then it says of
+itself that it was removed.`,
+		Example: `  lychgate cluster remove n2 --address n1:7600`,
+		Args:    named("ID"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
+				answer, err := c.Remove(ctx, &lockpb.RemoveRequest{Id: args[0]})
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is no member any more; there are %d\n", args[0], len(answer.GetNodes()))
+				return err
+			})
+		},
+	}
+	to.add(cmd)
+	cmd.ValidArgsFunction = completeNodes(&to)
+	return cmd
+}
+
+func clusterTransferCommand() *cobra.Command {
+	var to target
+	var node string
+	var group uint32
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "transfer",
+		Short: "Hand the leadership to another node",
+		Long: `Hand the leadership of one group, or of every group, to another node: a planned change costs the
+cluster no election timeout. With several groups leaders are spread over the nodes, and go back
+to where they belong after a while.`,
+		Example: `  lychgate cluster transfer --to n2
+  lychgate cluster transfer --group 3`,
+		Args: named(),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			request := &lockpb.TransferRequest{To: node}
+			if cmd.Flags().Changed("group") {
+				request.Group = proto.Uint32(group)
+			}
+			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
+				answer, err := c.Transfer(ctx, request)
+				if err != nil {
+					return err
+				}
+				return printMessage(cmd.OutOrStdout(), asJSON, answer, leadersText)
+			})
+		},
+	}
+	to.add(cmd)
+	cmd.Flags().StringVar(&node, "to", "", "`id` of the node (default: the one that is most up to date)")
+	cmd.Flags().Uint32Var(&group, "group", 0, "`number` of the group (default: every group)")
+	jsonFlag(cmd, &asJSON)
+	_ = cmd.RegisterFlagCompletionFunc("to", completeNodes(&to)) // the flag is there
+	completes(cmd, "group")
+	return cmd
+}
+
+func leadersText(w io.Writer, r *lockpb.TransferResponse) error {
+	var rows [][]string
+	for _, l := range r.GetLeaders() {
+		rows = append(rows, []string{strconv.Itoa(int(l.GetGroup())), orElse(l.GetNode(), "none yet"), l.GetGrpc()})
+	}
+	return printTable(w, []string{"GROUP", "LEADER", "ADDRESS"}, rows)
+}
+
+// completeNodes offers the ids of the members, if a coordinator answers.
+func completeNodes(to *target) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 && cmd.Name() == "remove" {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		nodes, err := to.survey(cmd.Context())
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		var ids []cobra.Completion
+		for _, n := range nodes {
+			ids = append(ids, n.Node)
+		}
+		return ids, cobra.ShellCompDirectiveNoFileComp
+	}
+}
