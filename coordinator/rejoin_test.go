@@ -123,9 +123,11 @@ func TestClusterIsCreatedByAllMembers(t *testing.T) {
 	for i := range 3 {
 		r.awaitReady(i)
 	}
-	for _, node := range []string{"n1", "nobody", ""} {
+	for node, want := range map[string]lockpb.Reason{
+		"n1": lockpb.Reason_INVALID, "nobody": lockpb.Reason_NO_SUCH_MEMBER, "": lockpb.Reason_NO_SUCH_MEMBER,
+	} {
 		_, err := r.cluster(0).Meet(r.context(), &lockpb.MeetRequest{Node: node, Blank: true})
-		if reason, _ := refusalOf(t, err); reason != lockpb.Reason_INVALID {
+		if reason, _ := refusalOf(t, err); reason != want {
 			t.Errorf("a question of %q: %v", node, err)
 		}
 	}

@@ -43,6 +43,11 @@ func (s *Server) heartbeatAnywhere(ctx context.Context, in *lockpb.HeartbeatRequ
 	if refused != nil {
 		return nil, refused
 	}
+	if len(pulses) > 1 { // a group without a leader must not keep the answers of the others from the client for long
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, s.config.Patience)
+		defer cancel()
+	}
 	answers := make([]*lockpb.HeartbeatResponse, len(pulses))
 	refusals := make([]*refusal, len(pulses))
 	var asking sync.WaitGroup

@@ -373,8 +373,8 @@ func (sh *shard) doubt() {
 	}
 }
 
-// someNode makes a call to the node that leads the first group, or else to the others in turn: for what every node knows,
-// and a gateway does not.
+// someNode makes a call to the node that leads the first group, or else to the others in turn: for what every node knows
+// and tells anybody, and a gateway does not know.
 func someNode[R any](ctx context.Context, s *Server, ask func(context.Context, lockpb.ClusterClient) (R, error)) (R, *refusal) {
 	ctx, cancel := s.within(ctx)
 	defer cancel()
@@ -388,7 +388,7 @@ func someNode[R any](ctx context.Context, s *Server, ask func(context.Context, l
 			last = refuse(lockpb.Reason_NO_LEADER, err.Error())
 			continue
 		}
-		answer, err := ask(s.shards[0].outgoing(ctx), lockpb.NewClusterClient(conn))
+		answer, err := ask(ctx, lockpb.NewClusterClient(conn))
 		if err == nil {
 			return answer, nil
 		}
