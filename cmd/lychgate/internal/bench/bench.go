@@ -220,7 +220,7 @@ func (r *run) remark(format string, args ...any) {
 // work runs a crew to its own end and judges what it recorded.
 func (r *run) work(ctx context.Context, s side, p load.Plan, timeout time.Duration) ([]load.Record, load.Summary, error) {
 	p.Records = r.path("records")
-	crew, err := hire(ctx, r.children, s, p, timeout)
+	crew, err := r.hire(ctx, s, p, timeout)
 	if err != nil {
 		return nil, load.Summary{}, err
 	}

@@ -18,15 +18,16 @@ import (
 // crew is a running worker process.
 type crew struct {
 	child  *child
+	tell   func(string) // progress
 	stdin  io.WriteCloser
 	lines  chan string // of its standard output; closed at its end
 	stderr *bytes.Buffer
 }
 
 // hire starts a worker process with a plan and waits until it says that everything stands.
-func hire(ctx context.Context, c *children, s side, p load.Plan, timeout time.Duration) (*crew, error) {
+func (r *run) hire(ctx context.Context, s side, p load.Plan, timeout time.Duration) (*crew, error) {
 	cmd := s.worker()
-	w := &crew{lines: make(chan string, 2), stderr: new(bytes.Buffer)}
+	w := &crew{lines: make(chan string, 2), stderr: new(bytes.Buffer), tell: func(text string) { r.progress("    %s: %s", s.name(), text) }}
 	cmd.Stderr = w.stderr
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
@@ -38,7 +39,7 @@ func hire(ctx context.Context, c *children, s side, p load.Plan, timeout time.Du
 		return nil, errors.Join(err, stdin.Close())
 	}
 	cmd.Stdout, w.stdin = far, stdin
-	w.child, err = c.start(cmd)
+	w.child, err = r.children.start(cmd)
 	_ = far.Close() // the child has its own
 	if err != nil {
 		return nil, errors.Join(err, stdout.Close(), stdin.Close())
@@ -76,22 +77,28 @@ func (w *crew) read(stdout io.ReadCloser) {
 	}
 }
 
-// line waits for the next line.
+// line waits for the next line that is not about progress.
 func (w *crew) line(ctx context.Context, timeout time.Duration) (string, error) {
 	timer := time.NewTimer(timeout)
 	defer timer.Stop()
-	select {
-	case line, ok := <-w.lines:
-		if !ok {
-			return "", w.failed(errors.New("they ended"))
+	for {
+		select {
+		case line, ok := <-w.lines:
+			if !ok {
+				return "", w.failed(errors.New("they ended"))
+			}
+			if progress, ok := strings.CutPrefix(line, "progress "); ok {
+				w.tell(progress)
+				continue
+			}
+			return line, nil
+		case <-timer.C:
+			w.child.kill()
+			return "", fmt.Errorf("no word from them within %v", timeout)
+		case <-ctx.Done():
+			w.child.kill()
+			return "", context.Cause(ctx)
 		}
-		return line, nil
-	case <-timer.C:
-		w.child.kill()
-		return "", fmt.Errorf("no word from them within %v", timeout)
-	case <-ctx.Done():
-		w.child.kill()
-		return "", context.Cause(ctx)
 	}
 }
 

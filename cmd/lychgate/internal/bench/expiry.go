@@ -23,7 +23,7 @@ func (r *run) expiry(ctx context.Context) error {
 		return err
 	}
 	others := r.others(ours)
-	crew, err := hire(ctx, r.children, ours, others, startTimeout)
+	crew, err := r.hire(ctx, ours, others, startTimeout)
 	if err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (r *run) fillUntil(ctx context.Context, s side) (time.Time, error) {
 	p := r.fillPlan(s, r.size.expiring)
 	p.Mix.Together = load.At(end)
 	began := time.Now()
-	crew, err := hire(ctx, r.children, s, p, time.Until(end))
+	crew, err := r.hire(ctx, s, p, time.Until(end))
 	if err != nil {
 		return end, fmt.Errorf("fill: %w", err)
 	}
@@ -81,7 +81,7 @@ func (r *run) fillSpeed(ctx context.Context, s side) (float64, error) {
 	p := r.fillPlan(s, r.size.expiring/20)
 	p.Prefix, p.TTL = "sample", r.size.heldTTL
 	began := time.Now()
-	crew, err := hire(ctx, r.children, s, p, fillTimeout)
+	crew, err := r.hire(ctx, s, p, fillTimeout)
 	if err != nil {
 		return 0, fmt.Errorf("sample: %w", err)
 	}

@@ -40,7 +40,7 @@ func (r *run) failOnce(ctx context.Context, s side, round int) (time.Duration, e
 	p := r.planFor(s, load.Cycles, r.prefix(fmt.Sprintf("failover-%d", round)))
 	p.Workers, p.Hold, p.TTL, p.Attempt = probers, r.size.held, r.size.heldTTL, time.Second
 	p.Records = r.path("records")
-	crew, err := hire(ctx, r.children, s, p, startTimeout)
+	crew, err := r.hire(ctx, s, p, startTimeout)
 	if err != nil {
 		return 0, err
 	}

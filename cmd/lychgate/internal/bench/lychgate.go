@@ -75,7 +75,7 @@ func (l *lychgate) configure(peers, http, listen []string) error {
 		members += fmt.Sprintf("  - {id: n%d, peer: %s, grpc: %s, http: %s}\n", i+1, peers[i], l.grpc[i], http[i])
 	}
 	for i := range nodeCount {
-		text := fmt.Sprintf("node: n%d\ndir: %s\nmembers:\n%slisten: {peer: %s}\nlog: {level: warn}\n",
+		text := fmt.Sprintf("node: n%d\ndir: %s\nmembers:\n%slisten: {peer: %s}\n",
 			i+1, filepath.Join(l.dir, nodeName(i)), members, listen[i])
 		if err := os.MkdirAll(l.dir, 0o755); err != nil {
 			return err

@@ -78,7 +78,7 @@ func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error
 	}
 	p := r.fillPlan(s, leases)
 	began := time.Now()
-	crew, err := hire(ctx, r.children, s, p, fillTimeout)
+	crew, err := r.hire(ctx, s, p, fillTimeout)
 	if err != nil {
 		return worst, err
 	}
@@ -105,7 +105,7 @@ func (r *run) warm(ctx context.Context, s side) error {
 	if l, ours := s.(*lychgate); ours {
 		p.Kind, p.TTL, p.Records = load.Flow, r.size.heldTTL, ""
 		p.Mix = load.Mix{Clients: r.size.leases / 100, Leases: 1, Churn: 2000, Streams: streams, Window: fillWindow}
-		crew, err := hire(ctx, r.children, s, p, startTimeout)
+		crew, err := r.hire(ctx, s, p, startTimeout)
 		if err != nil {
 			return err
 		}

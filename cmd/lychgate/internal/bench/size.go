@@ -28,6 +28,7 @@ type size struct {
 	othersRate  float64
 	expiryLeast time.Duration
 
+	fillLimit time.Duration // of the capacity runs
 	capacityA capacity
 	capacityB capacity
 }
@@ -68,7 +69,8 @@ var fullSize = size{
 	failovers: 5, before: time.Second, held: 200, heldTTL: 5 * time.Second, after: 7 * time.Second,
 	leases: 1_000_000, peerLeases: 100_000, warming: 10 * time.Second, idle: 125 * time.Second, calm: 6,
 	expiring: 500_000, othersRate: 500, expiryLeast: 10 * time.Second,
-	capacityA: capacity{clients: 20_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 2000, warmUp: 5 * time.Second, time: 30 * time.Second},
+	fillLimit: 3 * time.Minute,
+	capacityA: capacity{clients: 20_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 2000, warmUp: 5 * time.Second, time: 75 * time.Second},
 	capacityB: capacity{clients: 100_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 5000.0 / 3, warmUp: 10 * time.Second, time: 30 * time.Second},
 }
 
@@ -78,6 +80,7 @@ var quickSize = size{
 	failovers: 1, before: 500 * time.Millisecond, held: 50, heldTTL: 5 * time.Second, after: 3 * time.Second,
 	leases: 30_000, peerLeases: 3_000, warming: time.Second, calm: 2,
 	expiring: 10_000, othersRate: 200, expiryLeast: 6 * time.Second,
+	fillLimit: 20 * time.Second,
 	capacityA: capacity{clients: 5_000, leases: 1, ttl: 30 * time.Second, beat: 10 * time.Second, churn: 500, warmUp: 500 * time.Millisecond, time: 2 * time.Second},
 	capacityB: capacity{clients: 2_000, leases: 5, ttl: 10 * time.Second, beat: 7500 * time.Millisecond, churn: 100.0 / 3, warmUp: 500 * time.Millisecond, time: 2 * time.Second},
 }

@@ -84,7 +84,7 @@ func (d *driver) acquired(c *call, a *lockpb.Answer, now int64) {
 	s.asking = false
 	if c.fill {
 		d.filling--
-		if d.got++; int64(d.got) == d.fill.last {
+		if d.got++; d.got == len(d.clients)*d.plan.Mix.Leases {
 			close(d.filled)
 		}
 	}
@@ -172,6 +172,9 @@ func (d *driver) refused(c *call, id string, r *lockpb.Refusal, now int64) {
 		}
 		s.id = ""
 		d.lost++
+		if d.to == 0 { // its holder takes the lock anew
+			d.again = append(d.again, d.acquire(c.client, i, d.now()))
+		}
 		if now < s.deadline {
 			d.violated("client %d: a lease ended %v before its time", d.number(c.client), time.Duration(s.deadline-now))
 		}

@@ -85,6 +85,13 @@ func newDriver(p Plan, share int, began time.Time) *driver {
 	return d
 }
 
+// stopFilling does without what is not there yet.
+func (d *driver) stopFilling() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.fill.last = max(1, d.fill.next)
+}
+
 // broken is an error if a call failed so far.
 func (d *driver) broken() error {
 	d.mu.Lock()

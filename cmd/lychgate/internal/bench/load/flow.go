@@ -82,17 +82,8 @@ func closeDrivers(drivers []*driver) error {
 
 // stages waits for the population to be there, sets the measured time, and waits for its end.
 func (w *worker) stages(ctx context.Context, drivers []*driver) error {
-	for _, d := range drivers {
-		select {
-		case <-d.filled:
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
-	for _, d := range drivers {
-		if err := d.broken(); err != nil {
-			return fmt.Errorf("fill: %w", err)
-		}
+	if err := w.fill(ctx, drivers); err != nil {
+		return fmt.Errorf("fill: %w", err)
 	}
 	w.ready()
 	if w.plan.Kind == Fill {
@@ -132,6 +123,56 @@ func (w *worker) stages(ctx context.Context, drivers []*driver) error {
 		}
 	}
 	return nil
+}
+
+// fill waits for the population to be there.
+func (w *worker) fill(ctx context.Context, drivers []*driver) error {
+	var limit <-chan time.Time
+	if w.plan.Mix.Limit > 0 {
+		timer := time.NewTimer(w.plan.Mix.Limit)
+		defer timer.Stop()
+		limit = timer.C
+	}
+	tell := time.NewTicker(10 * time.Second)
+	defer tell.Stop()
+	for _, d := range drivers {
+		for there := false; !there; {
+			select {
+			case <-d.filled:
+				there = true
+			case <-tell.C:
+				fmt.Fprintf(w.out, "progress %d of %d leases\n", taken(drivers), w.plan.Mix.Clients*w.plan.Mix.Leases)
+			case <-limit:
+				w.summary.Missing = w.plan.Mix.Clients*w.plan.Mix.Leases - taken(drivers)
+				for _, d := range drivers {
+					d.stopFilling()
+				}
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	}
+	if w.plan.Kind == Flow {
+		return nil // what failed is told at the end
+	}
+	for _, d := range drivers {
+		if err := d.broken(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// taken is how many leases of the population are there, or were.
+func taken(drivers []*driver) int {
+	n := 0
+	for _, d := range drivers {
+		d.mu.Lock()
+		n += d.got
+		d.mu.Unlock()
+	}
+	return n
 }
 
 // add takes what a driver counted; it has ended.

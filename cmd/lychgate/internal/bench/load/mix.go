@@ -16,6 +16,9 @@ type Mix struct {
 	Churn   float64       `json:"churn"`  // per second, a client releases one of its leases and acquires another
 	// Fill is how many acquires a second fill the population at first; 0: as many as are answered.
 	Fill float64 `json:"fill"`
+	// Limit is how long the population may take to fill. 0: as long as it takes. Of a Flow, what is not there by then is
+	// done without.
+	Limit time.Duration `json:"limit"`
 	// Together has all leases end at this instant: each is taken for what is left until then. 0: for Plan.TTL.
 	Together int64 `json:"together"`
 	Streams  int   `json:"streams"` // sessions that the clients share

@@ -2,7 +2,8 @@
 // writes down what it saw, for others to judge. The peer's workers, in .ci/etcd, speak the same protocol.
 //
 // A worker process reads one line of JSON on its standard input, a Plan. It prints the line "ready" when everything
-// stands (connections, leases to hold, a queue), does its work, and prints one line of JSON, a Summary.
+// stands (connections, leases to hold, a queue), does its work, and prints one line of JSON, a Summary. Lines that begin
+// with "progress " are for people.
 package load
 
 import (
@@ -53,6 +54,7 @@ type Summary struct {
 	Operations int64              `json:"operations,omitempty"` // lease operations done in the measured time
 	Latencies  map[string]Latency `json:"latencies,omitempty"`  // of Flow, by class, from the intended instants
 	Wire       string             `json:"wire,omitempty"`       // how the calls travelled
+	Missing    int                `json:"missing,omitempty"`    // leases that the population lacked when the measured time began
 }
 
 // Work does what the plan on in says, and tells on out. It returns when the work is done, when ctx ends, or, for work
@@ -73,7 +75,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		_, _ = io.Copy(io.Discard, lines)
 		cancel()
 	}()
-	w := &worker{plan: p, stop: stop, ready: sync.OnceFunc(func() { fmt.Fprintln(out, "ready") })}
+	w := &worker{plan: p, stop: stop, out: out, ready: sync.OnceFunc(func() { fmt.Fprintln(out, "ready") })}
 	if err := w.run(ctx); err != nil {
 		return err
 	}
@@ -84,6 +86,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 type worker struct {
 	plan  Plan
 	stop  context.Context // when standard input has ended
+	out   io.Writer
 	ready func()
 
 	mu      sync.Mutex
