@@ -35,7 +35,11 @@ func (m *Machine) watch(w slot) {
 	default:
 		m.tornWaits++
 	}
-	m.resources[rec.resource].attached++
+	r := m.resources[rec.resource]
+	r.attached++
+	if rec.mode == lease.Exclusive {
+		r.barriers++
+	}
 	m.watched++
 	if m.isNamed(&rec.claim) {
 		m.namedWaits++
@@ -59,7 +63,11 @@ func (m *Machine) unwatch(w slot) {
 		m.tornWaits--
 		m.waits[o] = own
 	}
-	m.resources[rec.resource].attached--
+	r := m.resources[rec.resource]
+	r.attached--
+	if rec.mode == lease.Exclusive {
+		r.barriers--
+	}
 	m.watched--
 	if m.isNamed(&rec.claim) {
 		m.namedWaits--
@@ -180,6 +188,9 @@ func (s *search) meets(i int) bool {
 
 // barrier finds the exclusive waiter next ahead of a shared one's place.
 func (s *search) barrier(r *resource, seq uint64) (slot, bool) {
+	if r.barriers == 0 {
+		return none, false
+	}
 	at, _ := s.m.place(r, seq)
 	for at--; at >= 0; at-- {
 		s.steps++

@@ -153,14 +153,17 @@ func (m *Machine) checkHolders(r *resource) error {
 	case r.crowd != nil && (n < 2 || r.crowd.named != named || len(r.crowd.slots) > 2*n+8):
 		return fmt.Errorf("its crowd of %d has %d named and %d places", n, r.crowd.named, len(r.crowd.slots))
 	}
-	attached := 0
+	attached, barriers := 0, 0
 	for _, w := range r.queue {
-		if m.waiters.get(w).attached {
+		if rec := m.waiters.get(w); rec.attached {
 			attached++
+			if rec.mode == lease.Exclusive {
+				barriers++
+			}
 		}
 	}
-	if attached != int(r.attached) {
-		return fmt.Errorf("%d waiters are attached, it counts %d", attached, r.attached)
+	if attached != int(r.attached) || barriers != int(r.barriers) {
+		return fmt.Errorf("%d waiters are attached, %d of them exclusive; it counts %d and %d", attached, barriers, r.attached, r.barriers)
 	}
 	return nil
 }

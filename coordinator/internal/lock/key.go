@@ -2,13 +2,16 @@ package lock
 
 import (
 	"cmp"
+	"crypto/ed25519"
 	"slices"
 )
 
 // Key is a ticket key as it stands.
 type Key struct {
-	PutKey
-	Until LeaseTime // it verifies until then, and signs no more; 0: it has not been retired
+	Node   string
+	KeyID  string
+	Public ed25519.PublicKey
+	Until  LeaseTime // it verifies until then, and signs no more; 0: it has not been retired
 }
 
 // Retiring says that the key signs no more and is going to be dropped.
@@ -50,15 +53,14 @@ func (m *Machine) putKey(c PutKey) Result {
 	if m.version >= 2 && len(m.keys) >= maxKeys {
 		return Refused{Reason: ReasonTooManyKeys, Count: maxKeys}
 	}
-	c.Public = slices.Clone(c.Public)
 	// A snapshot may share the old slice.
-	m.keys = slices.Insert(slices.Clone(m.keys), at, Key{PutKey: c})
+	m.keys = slices.Insert(slices.Clone(m.keys), at, Key{Node: c.Node, KeyID: c.KeyID, Public: slices.Clone(c.Public)})
 	m.emit(KeyAdded{Node: c.Node, KeyID: c.KeyID})
 	return Done{}
 }
 
 func (m *Machine) findKey(node, id string) (int, bool) {
-	return slices.BinarySearchFunc(m.keys, Key{PutKey: PutKey{Node: node, KeyID: id}}, compareKeys)
+	return slices.BinarySearchFunc(m.keys, Key{Node: node, KeyID: id}, compareKeys)
 }
 
 func compareKeys(a, b Key) int {

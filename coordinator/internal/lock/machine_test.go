@@ -109,7 +109,7 @@ func TestKeys(t *testing.T) {
 	if len(events) != 3 {
 		t.Errorf("got %d events, want 3: the fourth key is known", len(events))
 	}
-	if got, want := m.Keys(), []lock.Key{{PutKey: k3}, {PutKey: k1}, {PutKey: k2}}; !reflect.DeepEqual(got, want) {
+	if got, want := m.Keys(), []lock.Key{{Node: "a", KeyID: "1"}, {Node: "a", KeyID: "2"}, {Node: "b", KeyID: "1"}}; !reflect.DeepEqual(got, want) {
 		t.Errorf("keys are %v, want %v", got, want)
 	}
 }

@@ -17,6 +17,7 @@ type resource struct {
 	holder   slot   // or none
 	delay    slot   // while it is closed, or none
 	attached int32  // waiters whose caller is there
+	barriers int32  // the exclusive ones of them
 	crowd    *crowd // of two holders and more, until one is left
 	queue    []slot // waiters in the order of their sequence numbers
 }

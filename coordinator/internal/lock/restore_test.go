@@ -97,7 +97,7 @@ func TestRestoreRefuses(t *testing.T) {
 		{"lease time", "lease time", func(p *parts) { p.header.Now = lock.MaxLeaseTime + 1 }},
 		{"config", "config", func(p *parts) { p.header.Config.MaxWait = 0 }},
 		{"keys", "keys", func(p *parts) {
-			p.header.Keys = []lock.Key{{PutKey: lock.PutKey{Node: "b"}}, {PutKey: lock.PutKey{Node: "a"}}}
+			p.header.Keys = []lock.Key{{Node: "b"}, {Node: "a"}}
 		}},
 		{"version", "version", func(p *parts) { p.header.Version = lock.MaxVersion + 1 }},
 		{"members", "members", func(p *parts) { p.header.Members = []lock.Member{{ID: "b"}, {ID: "a"}} }},

@@ -17,7 +17,7 @@ func encodeHeader(h lock.Header) *Header {
 		Counter: h.Counter, Seq: h.Seq, HeadStart: int64(h.HeadStart),
 	}
 	for _, k := range h.Keys {
-		message.Keys = append(message.Keys, encodeKey(k.PutKey))
+		message.Keys = append(message.Keys, encodeKey(lock.PutKey{Node: k.Node, KeyID: k.KeyID, Public: k.Public}))
 		if k.Retiring() {
 			message.Retiring = append(message.Retiring, &RetireKey{Node: k.Node, KeyId: k.KeyID, After: int64(k.Until)})
 		}
@@ -51,7 +51,7 @@ func decodeHeader(h *Header) (lock.Header, error) {
 		if err != nil {
 			return lock.Header{}, err
 		}
-		header.Keys = append(header.Keys, lock.Key{PutKey: key})
+		header.Keys = append(header.Keys, lock.Key{Node: key.Node, KeyID: key.KeyID, Public: key.Public})
 	}
 	return header, cmp.Or(decodeRetiring(h, &header), decodeMembers(h, &header), decodePolicies(h, &header), known(h))
 }
