@@ -76,20 +76,27 @@ func (t *Tokens) Run(ctx context.Context) error {
 	ticker := time.NewTicker(t.every)
 	defer ticker.Stop()
 	var said string
+	var seen []byte
 	for {
 		select {
 		case <-ticker.C:
-			said = t.reload(said)
+			// A file that is being written is not half of it the next time: two looks have to agree.
+			text, _ := os.ReadFile(t.path) // what is wrong with it is for reload
+			if settled := bytes.Equal(text, seen); settled {
+				said = t.reload(said, text)
+			}
+			seen = text
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
 
-// reload returns what is wrong, so that it is logged once.
-func (t *Tokens) reload(said string) string {
+// reload returns what is wrong, so that it is logged once. A file that is not as it was seen waits for the next look.
+func (t *Tokens) reload(said string, seen []byte) string {
 	file, err := t.read()
 	switch {
+	case err == nil && !bytes.Equal(file.text, seen):
 	case err != nil && err.Error() != said:
 		t.logger.Error("changed token file not used, the old tokens go on", "error", err)
 		return err.Error()

@@ -2,6 +2,7 @@ package access
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -40,7 +41,8 @@ func tokenPath(t *testing.T, text string) string {
 
 func write(t *testing.T, path, text string) {
 	t.Helper()
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+	// In one step: the looks of these tests are milliseconds apart.
+	if err := errors.Join(os.WriteFile(path+".new", []byte(text), 0o600), os.Rename(path+".new", path)); err != nil {
 		t.Fatal(err)
 	}
 }
