@@ -47,6 +47,9 @@ func openSegments(dir string, logger hclog.Logger) (*wal.WAL, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+	if err := repairTail(dir); err != nil {
+		return nil, err
+	}
 	return wal.Open(dir, wal.WithSegmentSize(segmentBytes), wal.WithLogger(logger))
 }
 

@@ -209,11 +209,12 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 	if err := g.prepare(from, config); err != nil {
 		return nil, err
 	}
-	var err error
+	last, err := stores.Log.LastIndex()
+	if err != nil {
+		return nil, fmt.Errorf("read the end of the log: %w", err)
+	}
 	if g.replica.told.Load() == 0 { // a later start replays what was told already, and what was not is news
-		if g.replica.replayed, err = stores.Log.LastIndex(); err != nil {
-			return nil, fmt.Errorf("read the end of the log: %w", err)
-		}
+		g.replica.replayed = last
 	}
 	from.disk.guard(false)
 	node, err := newRaft(config, g.replica, stores, from.muzzle)
@@ -224,7 +225,7 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 		g.compareMembers(node)
 	}
 	g.raft.Store(node)
-	g.config.Logger.Info("group started", "begins", from.how.String(), "last_index", g.replica.replayed)
+	g.config.Logger.Info("group started", "begins", from.how.String(), "last_index", last)
 	return node, nil
 }
 

@@ -1,0 +1,90 @@
+package group
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A write that fills a segment of the write-ahead log ends with an index, which seals the segment, and a commit frame. If it is torn, by
+// a power cut or a full disk, raft-wal 0.4.2 drops the entries of that write, as it should, and keeps in mind that it has
+// seen an index: from then on it takes no entry, in no start. So what is behind the last whole commit is zeroed before it
+// looks, which it does itself as soon as it writes again.
+
+// The layout of a segment: a head, then frames of a kind, three bytes, and a length or sum; all little endian.
+const (
+	segmentHead = 32
+	frameHead   = 8
+	frameIndex  = 2
+	frameCommit = 3
+	framesEnd   = 4 // kinds from here on are none
+)
+
+// repairTail takes a torn seal out of the newest segment in dir. Nothing that was committed is touched.
+func repairTail(dir string) (err error) {
+	segments, err := filepath.Glob(filepath.Join(dir, "*.wal")) // a name begins with the first index, in twenty digits
+	if err != nil || len(segments) == 0 {
+		return err
+	}
+	file, err := os.OpenFile(slices.Max(segments), os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	committed, index, err := lookForSeal(file)
+	if err != nil || index < committed {
+		return err
+	}
+	info, err := file.Stat()
+	if err != nil {
+		return err
+	}
+	// Cut and made longer again, it reads as zeros.
+	if err := errors.Join(file.Truncate(committed), file.Truncate(info.Size()), file.Sync()); err != nil {
+		return fmt.Errorf("take a torn write out of %s: %w", file.Name(), err)
+	}
+	return nil
+}
+
+// lookForSeal finds where the last whole commit ends, and the last index frame; -1: none.
+func lookForSeal(file io.ReaderAt) (committed, index int64, err error) {
+	var before int64 // where the commit before the last one ends
+	var sum uint32
+	index = -1
+	head := make([]byte, frameHead)
+	for at := int64(segmentHead); ; {
+		if _, err := file.ReadAt(head, at); err != nil && !errors.Is(err, io.EOF) {
+			return 0, 0, err
+		} else if err != nil || head[0] == 0 || head[0] >= framesEnd {
+			break
+		}
+		value := binary.LittleEndian.Uint32(head[4:])
+		size := int64(frameHead)
+		switch head[0] {
+		case frameCommit:
+			before, committed, sum = committed, at+frameHead, value
+		case frameIndex:
+			index = at
+			size += (int64(value) + frameHead - 1) / frameHead * frameHead
+		default:
+			size += (int64(value) + frameHead - 1) / frameHead * frameHead
+		}
+		at += size
+	}
+	if committed == 0 {
+		return 0, index, nil
+	}
+	batch := make([]byte, committed-frameHead-before)
+	if _, err := file.ReadAt(batch, before); err != nil {
+		return 0, 0, err
+	}
+	if crc32.Checksum(batch, castagnoli) != sum {
+		committed = before // its end was written, and not all of it
+	}
+	return committed, index, nil
+}
