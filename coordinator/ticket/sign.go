@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/go-jose/go-jose/v4"
 
@@ -31,9 +32,13 @@ type wire struct {
 }
 
 // Signer signs tickets with one private key. It is safe for concurrent use and does no I/O.
+//
+// What it makes is a JWS in compact form (RFC 7515, section 7.1) as the library would, which puts the same header together
+// for each anew: that took a third of the time that signing takes. A test compares the two.
 type Signer struct {
-	jws jose.Signer
-	key Key
+	private ed25519.PrivateKey
+	header  string // encoded, with the dot behind it
+	key     Key
 }
 
 // NewSigner returns a signer for an Ed25519 private key.
@@ -43,13 +48,27 @@ func NewSigner(private ed25519.PrivateKey) (*Signer, error) {
 	}
 	public, _ := private.Public().(ed25519.PublicKey)
 	key := Key{ID: KeyID(public), Public: public}
-	jws, err := jose.NewSigner(
-		jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: private, KeyID: key.ID}},
-		(&jose.SignerOptions{}).WithType(typ))
+	first, err := signWithLibrary(private, key.ID, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ticket signer: %w", err)
 	}
-	return &Signer{jws: jws, key: key}, nil
+	header, _, _ := strings.Cut(first, ".")
+	return &Signer{private: private, header: header + ".", key: key}, nil
+}
+
+// signWithLibrary is the JWS of a payload.
+func signWithLibrary(private ed25519.PrivateKey, keyID string, payload []byte) (string, error) {
+	signer, err := jose.NewSigner(
+		jose.SigningKey{Algorithm: jose.EdDSA, Key: jose.JSONWebKey{Key: private, KeyID: keyID}},
+		(&jose.SignerOptions{}).WithType(typ))
+	if err != nil {
+		return "", err
+	}
+	signed, err := signer.Sign(payload)
+	if err != nil {
+		return "", err
+	}
+	return signed.CompactSerialize()
 }
 
 // Key is the public half of the signer's key. Its Node is empty.
@@ -69,18 +88,22 @@ func (s *Signer) Sign(c Claims) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sign ticket: %w", err)
 	}
-	signed, err := s.jws.Sign(payload)
-	if err != nil {
-		return "", fmt.Errorf("sign ticket: %w", err)
-	}
-	raw, err := signed.CompactSerialize()
-	if err != nil {
-		return "", fmt.Errorf("sign ticket: %w", err)
-	}
+	raw := s.compact(payload)
 	if len(raw) > MaxSize {
 		return "", fmt.Errorf("sign ticket: %d bytes, more than %d", len(raw), MaxSize)
 	}
 	return raw, nil
+}
+
+// compact is the JWS of a payload in its compact form: header, payload and the signature over both.
+func (s *Signer) compact(payload []byte) string {
+	encoding := base64.RawURLEncoding
+	size := len(s.header) + encoding.EncodedLen(len(payload))
+	raw := make([]byte, 0, size+1+encoding.EncodedLen(ed25519.SignatureSize))
+	raw = append(raw, s.header...)
+	raw = encoding.AppendEncode(raw, payload)
+	signature := ed25519.Sign(s.private, raw)
+	return string(encoding.AppendEncode(append(raw, '.'), signature))
 }
 
 // claims reads a payload back. Whatever Sign would not have written is an error.
