@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -375,5 +376,53 @@ func BenchmarkApplied(b *testing.B) {
 	for b.Loop() {
 		l.Applied(a)
 		<-l.queue
+	}
+}
+
+// A deadlock is written with its circle, whether a request was refused for it or a wait was ended; a renewal of many is
+// written as what became of each.
+func TestDecisionsOfVersionTwo(t *testing.T) {
+	cycle := []lock.Owner{{Identity: "t:x", Name: "a"}, {Identity: "t:x", Name: "thread-2"}}
+	a := &group.Applied{
+		Index: 1,
+		Commands: []lock.Command{
+			lock.Acquire{Resource: "r", Client: "a", Request: "1", Mode: lease.Exclusive},
+			lock.RenewMany{Identity: "t:x", Leases: []lease.ID{{1}, {2}}},
+			lock.DeletePolicy{By: "admin", Target: lock.Target{Kind: lock.TargetTenant, Name: "t"}},
+		},
+		Results: []lock.Result{
+			lock.Refused{Reason: lock.ReasonDeadlock, Cycle: cycle},
+			lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}},
+			lock.Refused{Reason: lock.ReasonNoSuchPolicy},
+		},
+		Events: []lock.Event{
+			lock.WaitEnded{Cause: lock.WaitDeadlocked, Cycle: cycle},
+			lock.PolicyChanged{By: "admin", Target: lock.Target{Kind: lock.TargetPrefix, Name: "db/"}},
+			lock.KeyRetired{Node: "n1", KeyID: "k"},
+			lock.KeyDropped{Node: "n1", KeyID: "k"},
+			lock.MemberChanged{Member: lock.Member{ID: "n4"}, Gone: true},
+			lock.VersionRaised{Version: 2},
+			lock.Recovered{Incarnation: 7},
+		},
+	}
+	var words []string
+	for _, l := range linesOf(nil, a, Config{}) {
+		words = append(words, strings.Join(strings.Fields(fmt.Sprintln(
+			l.Decision, l.Cause, l.Cycle, l.Policy, l.Key, l.Member, l.Version)), " "))
+	}
+	want := []string{
+		"refused deadlock [t:x/a t:x/thread-2] 0",
+		"refused lease_ended [] 0",
+		`refused no_such_policy [] tenant "t" 0`,
+		"wait_ended deadlocked [t:x/a t:x/thread-2] 0",
+		`policy_put [] prefix "db/" 0`,
+		"key_retired [] k 0",
+		"key_dropped [] k 0",
+		"member_dropped [] n4 0",
+		"version_raised [] 2",
+		"recovered [] 7",
+	}
+	if !slices.Equal(words, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(words, "\n"), strings.Join(want, "\n"))
 	}
 }

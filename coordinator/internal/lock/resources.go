@@ -11,17 +11,14 @@ import (
 func (s *Snapshot) Resources() iter.Seq[lease.Resource] {
 	return func(yield func(lease.Resource) bool) {
 		for i := range s.leases.next {
-			if l := s.leases.at(i); l.live() && !yield(l.resource) {
+			if l := s.leases.peek(i); l.live() && !yield(l.resource) {
 				return
 			}
 		}
 		for i := range s.waiters.next {
-			if w := s.waiters.at(i); w.live() && !yield(w.resource) {
+			if w := s.waiters.peek(i); w.live() && !yield(w.resource) {
 				return
 			}
 		}
 	}
 }
-
-// at is a record of a frozen slab, which nobody changes.
-func (s *slab[T]) at(i slot) *T { return &s.pages[i/pageSize][i%pageSize] }
