@@ -64,6 +64,7 @@ func (h *hosted) add(n *Node, number uint16, config group.Config, served api.Con
 	config.Group, config.Port = number, h.port
 	config.Observer = served.Metrics.Group(number)
 	config.Peers = api.NewMeeting(served.Members, served.Security, number, uint16(n.config.Groups), h.misfits)
+	config.Releases = api.NewReleases(served.Members, served.Security)
 	if n.config.Groups > 1 {
 		config.Logger = config.Logger.With("group", number)
 	}

@@ -130,6 +130,12 @@ func (m *Metrics) watchOne(sh *shard) {
 	gauge("applied_index", "Log index of the last entry applied.", func() float64 { return float64(info().Index) })
 	gauge("lease_time_seconds", "The cluster's lease clock.", func() float64 { return time.Duration(info().Now).Seconds() })
 	gauge("queued_commands", "Commands waiting to be proposed.", func() float64 { return float64(g.Status().Queued) })
+	gauge("disk_unusable", "1 while the node does not take part because its disk hangs, is full or has failed.", func() float64 {
+		if g.Status().Disk != "" {
+			return 1
+		}
+		return 0
+	})
 	gauge("raft_term", "Current term.", func() float64 { return float64(g.Status().Term) })
 }
 

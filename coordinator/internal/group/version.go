@@ -13,8 +13,9 @@ import (
 
 // Releases tells which cluster version the programs of other members know.
 type Releases interface {
-	// Known asks a member. It ends with ctx at the latest; an answer of another node is an error.
-	Known(ctx context.Context, member string) (version uint32, err error)
+	// Known asks a member. address is its gRPC address as the state has it, empty for one that only the configurations of
+	// the nodes name. It ends with ctx at the latest; an answer of another node is an error.
+	Known(ctx context.Context, member, address string) (version uint32, err error)
 }
 
 const (
@@ -59,6 +60,12 @@ func (g *Group) knownByAll(ctx context.Context, members []raft.Server) uint32 {
 	defer cancel()
 	var asking sync.WaitGroup
 	known := make([]uint32, len(members))
+	addresses := make(map[string]string)
+	g.replica.view(func(m *lock.Machine) {
+		for _, member := range m.Members() {
+			addresses[member.ID] = member.GRPC
+		}
+	})
 	for i, m := range members {
 		if string(m.ID) == g.config.Node {
 			known[i] = g.config.MaxVersion
@@ -68,7 +75,7 @@ func (g *Group) knownByAll(ctx context.Context, members []raft.Server) uint32 {
 			return 0
 		}
 		asking.Go(func() {
-			version, err := g.config.Releases.Known(ctx, string(m.ID))
+			version, err := g.config.Releases.Known(ctx, string(m.ID), addresses[string(m.ID)])
 			if err == nil {
 				known[i] = version
 			}

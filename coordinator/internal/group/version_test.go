@@ -21,7 +21,7 @@ type releases struct {
 	down  map[string]bool
 }
 
-func (r *releases) Known(_ context.Context, member string) (uint32, error) {
+func (r *releases) Known(_ context.Context, member, _ string) (uint32, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.down[member] {
