@@ -132,7 +132,7 @@ func keeps(op operation) bool {
 	switch op {
 	case opRenew, opHeartbeat, opRelease, opCancel, opAdmin:
 		return true
-	case opAcquire, opBreak, opGet, opList:
+	case opAcquire, opBreak, opGet, opList, opHot, opWatch:
 	}
 	return false
 }

@@ -48,7 +48,7 @@ func (c *sessionCall) result() (*lockpb.Answer, *refusal) {
 	case opRelease:
 		out, refused := releaseAnswer(c.outcome)
 		return &lockpb.Answer{Kind: &lockpb.Answer_Release{Release: out}}, refused
-	case opAcquire, opCancel, opHeartbeat, opBreak, opGet, opList:
+	case opAcquire, opCancel, opHeartbeat, opBreak, opGet, opList, opHot, opWatch, opAdmin:
 	}
 	return nil, refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("%s was submitted", c.op))
 }
