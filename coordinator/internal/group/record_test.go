@@ -143,12 +143,13 @@ func (r *record) event(a Applied, event lock.Event) {
 				r.t.Errorf("entry %d ends a lease at %d, before its deadline %d", a.Index, a.Now, e.Deadline)
 			}
 			r.lateness = max(r.lateness, a.Now.Sub(e.Deadline))
-		case lock.EndReleased, lock.EndCancelled, lock.EndBroken:
+		case lock.EndReleased, lock.EndCancelled, lock.EndBroken, lock.EndRecovered:
 			r.counts.released++
 		}
 	case lock.LeaderStarted:
 		r.counts.leaders++
-	case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.KeyAdded:
+	case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.KeyAdded, lock.KeyRetired, lock.KeyDropped,
+		lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 	}
 }
 

@@ -232,16 +232,17 @@ func TestATermThatCannotBeWritten(t *testing.T) {
 		c.start()
 		defer c.stopAll()
 		leader := c.leader()
-		broken := c.others(leader)[0]
+		broken, next := c.others(leader)[0], c.others(leader)[1]
 		broken.stable.fail(syscall.ENOSPC)
-		if err := leader.node().Transfer(context.Background(), ""); err != nil { // a new term
-			t.Logf("transfer: %v", err)
+		if err := leader.node().Transfer(context.Background(), next.id); err != nil { // a new term
+			t.Fatal(err)
 		}
+		said := polled(10*time.Second, func() bool { return broken.node().Status().Disk != "" })
 		time.Sleep(10 * time.Second)
 		if c.leader() == broken {
 			t.Error("the node that cannot write its term leads")
 		}
-		if len(broken.ended) > 0 || broken.node().Status().Disk == "" {
+		if len(broken.ended) > 0 || !said {
 			t.Errorf("the node says %+v", broken.node().Status())
 		}
 		broken.stable.fail(nil)
