@@ -182,7 +182,10 @@ func testNodesJoinAndLeave(t *testing.T, groups int) {
 	set(2, 3, 4)
 	check(t, r.remove(3, "n1"))
 	check(t, r.remove(4, "n2"))
-	r.until(2, "three members are left", func(*lockpb.StatusResponse) bool { ids, _ := r.membersAt(2); return strings.Join(ids, " ") == "n3 n4 n5" })
+	r.until(2, "three members are left", func(*lockpb.StatusResponse) bool {
+		ids, _ := r.membersAt(2)
+		return strings.Join(ids, " ") == "n3 n4 n5"
+	})
 	r.stop(0)
 	r.stop(1)
 	check(t, r.remove(2, "n5")) // the leader

@@ -1,12 +1,14 @@
 package coordinator
 
 import (
+	"bufio"
 	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/archive"
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/logpb"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -42,7 +44,11 @@ var (
 // and that this release can read the state of each. It needs memory for the largest group.
 func CheckSnapshot(r io.Reader) (Saved, error) {
 	return eachGroup(r, func(_ SavedGroup, content io.Reader) error {
-		_, err := logpb.ReadSnapshot(content)
+		in := bufio.NewReader(content)
+		if _, err := group.ReadSaved(in); err != nil {
+			return err
+		}
+		_, err := logpb.ReadSnapshot(in)
 		return err
 	})
 }

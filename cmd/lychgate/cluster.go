@@ -17,7 +17,7 @@ import (
 
 func clusterCommand() *cobra.Command {
 	cmd := &cobra.Command{Use: "cluster", Short: "Look at the nodes of the coordinator, and after them"}
-	cmd.AddCommand(clusterStatusCommand(), clusterJoinCommand(), clusterRemoveCommand(), clusterTransferCommand(), clusterSnapshotCommand())
+	cmd.AddCommand(clusterStatusCommand(), clusterJoinCommand(), clusterRemoveCommand(), clusterTransferCommand(), clusterSnapshotCommand(), clusterRestoreCommand())
 	return cmd
 }
 

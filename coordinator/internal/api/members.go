@@ -55,7 +55,9 @@ func (s *Server) Join(ctx context.Context, in *lockpb.JoinRequest) (*lockpb.Join
 		refused = s.changeMembers(ctx, func(ctx context.Context, sh *shard) *refusal {
 			one, refused := leadingOn(ctx, sh,
 				func(ctx context.Context) (*lockpb.JoinResponse, *refusal) { return sh.joinHere(ctx, m) },
-				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.JoinResponse, error) { return leader.Join(ctx, in) })
+				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.JoinResponse, error) {
+					return leader.Join(ctx, in)
+				})
 			if refused == nil && len(one.GetNodes()) > 0 {
 				out = one
 			}
@@ -78,7 +80,9 @@ func (s *Server) Remove(ctx context.Context, in *lockpb.RemoveRequest) (*lockpb.
 		refused := s.changeMembers(ctx, func(ctx context.Context, sh *shard) *refusal {
 			one, refused := leadingOn(ctx, sh,
 				func(ctx context.Context) (*lockpb.RemoveResponse, *refusal) { return sh.removeHere(ctx, in.GetId()) },
-				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.RemoveResponse, error) { return leader.Remove(ctx, in) })
+				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.RemoveResponse, error) {
+					return leader.Remove(ctx, in)
+				})
 			if refused == nil && len(one.GetNodes()) > 0 {
 				out = one
 			}
@@ -251,7 +255,9 @@ func (s *Server) Transfer(ctx context.Context, in *lockpb.TransferRequest) (*loc
 		out := &lockpb.TransferResponse{}
 		one := func(ctx context.Context, sh *shard) *refusal {
 			now, refused := leading(ctx, sh,
-				func(ctx context.Context) (*lockpb.TransferResponse, *refusal) { return sh.transferHere(ctx, in.GetTo()) },
+				func(ctx context.Context) (*lockpb.TransferResponse, *refusal) {
+					return sh.transferHere(ctx, in.GetTo())
+				},
 				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.TransferResponse, error) {
 					return leader.Transfer(ctx, in)
 				})
@@ -316,6 +322,14 @@ func (sh *shard) roll() (members []Member, voters map[string]bool) {
 		members, voters[p.ID] = append(members, m), p.Voter
 	}
 	return members, voters
+}
+
+func (sh *shard) memberIDs() (ids []string) {
+	members, _ := sh.roll()
+	for _, m := range members {
+		ids = append(ids, m.ID)
+	}
+	return ids
 }
 
 func nodesOf(members []Member, voters map[string]bool) (nodes []*lockpb.Node) {

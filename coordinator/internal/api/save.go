@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lychgate/lychgate/coordinator/internal/archive"
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
-	"github.com/lychgate/lychgate/coordinator/internal/logpb"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -124,7 +124,10 @@ func (sh *shard) saveHere(ctx context.Context, to *archive.Writer) (begun bool, 
 		LastToken: uint64(h.Incarnation)<<lease.CounterBits + h.Counter,
 	})
 	if err == nil {
-		err = logpb.WriteSnapshot(to, frozen)
+		err = group.WriteSave(to, group.Saved{
+			Cluster: h.Cluster, Group: sh.number, Incarnation: h.Incarnation, Version: h.Version, Index: info.Index, Term: term,
+			Node: sh.config.Node, Members: sh.memberIDs(),
+		}, frozen)
 	}
 	if err != nil {
 		return true, saveFailed(err)

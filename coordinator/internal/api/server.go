@@ -102,7 +102,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 	}
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
 	config.Probe = cmp.Or(config.Probe, defaultProbe)
-	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), saving: make(chan struct{}, 1), firstReady: make(chan struct{})}
 	s.signer.Store(config.Signer)
 	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())

@@ -262,6 +262,9 @@ func (r Restoration) recover(s *state) (Restored, error) {
 	for _, m := range s.machine.Members() {
 		commands = append(commands, lock.DropMember{ID: m.ID}) // those that join say where they are
 	}
+	for _, k := range s.machine.Keys() { // what the last life signs, if any of it still runs, verifies no more
+		commands = append(commands, lock.RetireKey{Node: k.Node, KeyID: k.KeyID})
+	}
 	s.index++
 	s.term++ // it is nobody's entry
 	results, _ := s.machine.Apply(s.index, lock.Entry{Now: info.Now, Commands: commands})
