@@ -13,6 +13,7 @@ import (
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/coordinator/client"
 )
 
 func benchCommand() *cobra.Command {
@@ -30,6 +31,7 @@ const etcdProgram = "lychgate-bench-etcd"
 // benchFlags is how "bench lock" was called.
 type benchFlags struct {
 	config      bench.Config
+	auth        clientAuth // of a cluster that runs already
 	withoutEtcd bool
 	asJSON      bool
 }
@@ -52,7 +54,7 @@ A run in which an invariant did not hold (two holders at a time, a token that do
 lease that ended before its time) reports no figure and fails.
 
 With --address it asks a cluster that runs already, gently, without etcd and without what kills
-or fills nodes; the locks have names that begin with "bench/".`,
+or fills nodes; the locks have names that begin with "bench/". LYCHGATE_ADDR is not looked at.`,
 		Example: `  make bench-lock ARGS=--quick
   lychgate bench lock --without-etcd --only cycles
   lychgate bench lock --address n1:7600,n2:7600,n3:7600`,
@@ -99,6 +101,7 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	completes(cmd, "only", names...)
 	completes(cmd, "workers")
 	completes(cmd, "address")
+	f.auth.add(cmd)
 }
 
 func listPhases() string {
@@ -127,7 +130,11 @@ func (f *benchFlags) complete() (err error) {
 	if f.config.Program, err = os.Executable(); err != nil {
 		return err
 	}
-	if f.withoutEtcd || len(f.config.Addrs) > 0 {
+	if len(f.config.Addrs) > 0 {
+		f.config.Etcd, f.config.Flags = "", f.auth.flags()
+		return f.auth.into(&f.config.Client)
+	}
+	if f.withoutEtcd {
 		f.config.Etcd = ""
 		return nil
 	}
@@ -148,7 +155,8 @@ const (
 
 // benchWorkerCommand is what "bench lock" starts for its workers.
 func benchWorkerCommand() *cobra.Command {
-	return &cobra.Command{
+	var auth clientAuth
+	cmd := &cobra.Command{
 		Use:     "worker",
 		Short:   "Be the workers of \"lychgate bench lock\"",
 		Long:    `Be the workers of "lychgate bench lock": read a plan on standard input, and tell what came of it.`,
@@ -156,7 +164,18 @@ func benchWorkerCommand() *cobra.Command {
 		Hidden:  true,
 		Args:    named(),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return load.Work(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), cmd.OutOrStdout())
+			var base client.Config
+			if err := auth.into(&base); err != nil {
+				return err
+			}
+			return load.Work(context.WithoutCancel(cmd.Context()), cmd.InOrStdin(), cmd.OutOrStdout(), base)
 		},
 	}
+	auth.add(cmd)
+	return cmd
+}
+
+// flags say the same to a worker.
+func (a *clientAuth) flags() []string {
+	return []string{"--tls-ca=" + a.files.CA, "--tls-cert=" + a.files.Cert, "--tls-key=" + a.files.Key, "--token-file=" + a.tokenFile}
 }

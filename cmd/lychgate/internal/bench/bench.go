@@ -12,18 +12,21 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/coordinator/client"
 )
 
 // Config says what to measure. The zero value of a field is its default.
 type Config struct {
-	Program  string   // this program
-	Etcd     string   // the peer's program, of .ci/etcd; empty: without
-	Addrs    []string // of a cluster that runs already; empty: clusters are started, and killed
-	Dir      string   // where the nodes' folders are; empty: a temporary folder
-	Only     []string // phases by name; empty: all that can be
-	Workers  []int    // of the cycles; empty: 1, 64, 512, and 1, 16 on a cluster that runs already
-	Rounds   int      // 0: 3, and 1 with Quick
-	Quick    bool     // smaller and shorter
+	Program  string        // this program
+	Etcd     string        // the peer's program, of .ci/etcd; empty: without
+	Addrs    []string      // of a cluster that runs already; empty: clusters are started, and killed
+	Client   client.Config // how such a cluster is reached, but for its addresses
+	Flags    []string      // tell the workers the same
+	Dir      string        // where the nodes' folders are; empty: a temporary folder
+	Only     []string      // phases by name; empty: all that can be
+	Workers  []int         // of the cycles; empty: 1, 64, 512, and 1, 16 on a cluster that runs already
+	Rounds   int           // 0: 3, and 1 with Quick
+	Quick    bool          // smaller and shorter
 	Progress io.Writer
 
 	// NoTickets has grants not signed, as for holders that show no ticket to anybody.
@@ -137,6 +140,9 @@ func (r *run) folder() (err error) {
 
 func (r *run) phases(ctx context.Context, todo []phase) error {
 	r.disk()
+	if r.config.Quick {
+		r.remark("the sizes are far below those that the goals are for; memory and capacity say little")
+	}
 	if r.config.NoTickets {
 		r.remark("grants are not signed")
 	}
@@ -167,7 +173,7 @@ func (r *run) both(ctx context.Context) error {
 		return nil
 	}
 	if len(r.config.Addrs) > 0 {
-		r.sides = []side{&existing{program: r.config.Program, grpc: r.config.Addrs}}
+		r.sides = []side{&existing{program: r.config.Program, flags: r.config.Flags, grpc: r.config.Addrs, client: r.config.Client}}
 		return r.sides[0].awaitReady(ctx)
 	}
 	ours, err := startLychgate(r.children, r.config.Program, r.path("lychgate"), 0, 0)

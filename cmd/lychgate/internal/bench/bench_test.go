@@ -23,7 +23,7 @@ import (
 const claims = "LYCHGATE_BENCH_TEST_CLAIMS"
 
 func TestMain(m *testing.M) {
-	if claim, ok := os.LookupEnv(claims); ok && len(os.Args) == 3 && os.Args[2] == "worker" {
+	if claim, ok := os.LookupEnv(claims); ok && len(os.Args) >= 3 && os.Args[2] == "worker" {
 		if err := claimed(claim); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
@@ -100,9 +102,11 @@ func (l *lychgate) startNode(i int) (*child, error) {
 	return l.children.start(cmd)
 }
 
-// command runs this program, whatever its file is called.
+// command runs this program, whatever its file is called, without the settings of the caller's environment: they are of
+// another cluster.
 func (l *lychgate) command(args ...string) *exec.Cmd {
-	return &exec.Cmd{Path: l.program, Args: append([]string{"lychgate"}, args...)}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LYCHGATE_") })
+	return &exec.Cmd{Path: l.program, Args: append([]string{"lychgate"}, args...), Env: env}
 }
 
 func (l *lychgate) name() string      { return "lychgate" }

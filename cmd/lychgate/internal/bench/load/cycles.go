@@ -53,7 +53,9 @@ func (w *worker) clients(n int, shared bool) ([]*client.Client, error) {
 			clients[i] = clients[0]
 			continue
 		}
-		c, err := client.Dial(client.Config{Addrs: w.plan.Addrs, TTL: w.plan.TTL})
+		cfg := w.base
+		cfg.Addrs, cfg.TTL = w.plan.Addrs, w.plan.TTL
+		c, err := client.Dial(cfg)
 		if err != nil {
 			closeAll(clients[:i])
 			return nil, err

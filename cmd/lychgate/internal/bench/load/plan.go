@@ -14,6 +14,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"github.com/lychgate/lychgate/coordinator/client"
 )
 
 // Kinds of work.
@@ -59,7 +61,8 @@ type Summary struct {
 
 // Work does what the plan on in says, and tells on out. It returns when the work is done, when ctx ends, or, for work
 // without an end of its own, when in ends.
-func Work(ctx context.Context, in io.Reader, out io.Writer) error {
+// base is how clients of coordinator/client reach the cluster, but for its addresses; a flow goes to a cluster without TLS.
+func Work(ctx context.Context, in io.Reader, out io.Writer, base client.Config) error {
 	lines := bufio.NewReader(in)
 	text, err := lines.ReadBytes('\n')
 	if err != nil {
@@ -75,7 +78,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 		_, _ = io.Copy(io.Discard, lines)
 		cancel()
 	}()
-	w := &worker{plan: p, stop: stop, out: out, ready: sync.OnceFunc(func() { fmt.Fprintln(out, "ready") })}
+	w := &worker{plan: p, base: base, stop: stop, out: out, ready: sync.OnceFunc(func() { fmt.Fprintln(out, "ready") })}
 	if err := w.run(ctx); err != nil {
 		return err
 	}
@@ -85,6 +88,7 @@ func Work(ctx context.Context, in io.Reader, out io.Writer) error {
 // worker is all the workers of a process.
 type worker struct {
 	plan  Plan
+	base  client.Config
 	stop  context.Context // when standard input has ended
 	out   io.Writer
 	ready func()
