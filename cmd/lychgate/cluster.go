@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 	"strconv"
 	"sync"
 	"time"
@@ -71,6 +72,23 @@ type nodeView struct {
 	Cluster   string `json:"cluster,omitempty"`
 	Blank     bool   `json:"blank,omitempty"`   // its folder is empty
 	Pending   string `json:"pending,omitempty"` // why it does not take part, or not with a vote
+
+	Incarnation uint32      `json:"incarnation,omitempty"`
+	Version     uint32      `json:"version,omitempty"`        // of the cluster
+	Release     uint32      `json:"releaseVersion,omitempty"` // the newest that the node's program knows
+	Groups      []groupView `json:"groups,omitempty"`
+}
+
+// groupView is a group as a node sees it.
+type groupView struct {
+	Group   uint32 `json:"group"`
+	State   string `json:"state"`
+	Leader  string `json:"leader"`
+	Term    uint64 `json:"term"`
+	Applied uint64 `json:"appliedIndex"`
+	Leases  uint64 `json:"leases"`
+	Waiters uint64 `json:"waiters"`
+	Pending string `json:"pending,omitempty"`
 }
 
 // polled is what one address answered.
@@ -121,6 +139,12 @@ func viewNode(m *lockpb.Node, st *lockpb.StatusResponse, err error) nodeView {
 		v.Reachable, v.State, v.Leader = true, st.GetState(), st.GetLeader()
 		v.Term, v.Applied, v.Cluster = st.GetTerm(), st.GetAppliedIndex(), st.GetCluster()
 		v.Blank, v.Pending = st.GetBlank(), st.GetPending()
+		v.Incarnation, v.Version, v.Release = st.GetIncarnation(), st.GetVersion(), st.GetReleaseVersion()
+		for _, g := range st.GetGroups() {
+			v.Groups = append(v.Groups, groupView{
+				g.GetGroup(), g.GetState(), g.GetLeader(), g.GetTerm(), g.GetAppliedIndex(), g.GetLeases(), g.GetWaiters(), g.GetPending(),
+			})
+		}
 	case err != nil:
 		v.Error = err.Error()
 	default:
@@ -188,6 +212,9 @@ func printNodes(w io.Writer, nodes []nodeView) error {
 	}
 	for _, n := range nodes {
 		remark := cmp.Or(n.Error, n.Pending)
+		if remark == "" && !n.Voter {
+			remark = "has no vote yet"
+		}
 		if remark == "" {
 			continue
 		}
@@ -195,5 +222,44 @@ func printNodes(w io.Writer, nodes []nodeView) error {
 			return err
 		}
 	}
-	return nil
+	return printGroups(w, nodes)
+}
+
+// printGroups tells of the cluster's groups, if it has several, as those that lead them see them; and of an upgrade that
+// is not done.
+func printGroups(w io.Writer, nodes []nodeView) error {
+	leading := map[uint32]groupView{}
+	version, release, groups := uint32(0), uint32(math.MaxUint32), 0
+	for _, n := range nodes {
+		groups = max(groups, len(n.Groups))
+		if n.Reachable && n.Release != 0 {
+			version, release = max(version, n.Version), min(release, n.Release)
+		}
+		for _, g := range n.Groups {
+			if g.State == "leader" && g.Term >= leading[g.Group].Term {
+				g.Leader = n.Node
+				leading[g.Group] = g
+			}
+		}
+	}
+	if version != 0 && release != math.MaxUint32 && version < release {
+		if _, err := fmt.Fprintf(w, "the cluster has version %d, and every node that answers knows %d: it rises once all members are up\n", version, release); err != nil {
+			return err
+		}
+	}
+	if groups < 2 {
+		return nil
+	}
+	rows := make([][]string, groups)
+	for i := range rows {
+		g, ok := leading[uint32(i)]
+		rows[i] = []string{strconv.Itoa(i), "none", "-", "-", "-", "-"}
+		if ok {
+			rows[i] = []string{
+				strconv.Itoa(i), g.Leader, strconv.FormatUint(g.Term, 10), strconv.FormatUint(g.Applied, 10),
+				strconv.FormatUint(g.Leases, 10), strconv.FormatUint(g.Waiters, 10),
+			}
+		}
+	}
+	return printTable(w, []string{"GROUP", "LEADER", "TERM", "APPLIED", "LEASES", "WAITERS"}, rows)
 }
