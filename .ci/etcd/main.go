@@ -39,5 +39,5 @@ func run(ctx context.Context, args []string) error {
 	case len(args) > 1 && args[0] == "ready":
 		return awaitReady(ctx, args[1:])
 	}
-	return errors.New("usage: node PLAN | worker | leader ADDR... | ready ADDR...")
+	return errors.New("usage: node PLAN | worker | leader ADDR [ADDR] | ready ADDR [ADDR]")
 }

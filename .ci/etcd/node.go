@@ -76,7 +76,7 @@ func printLeader(ctx context.Context, addrs []string) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	for ctx.Err() == nil {
 		for _, addr := range addrs {
 			ask, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
@@ -102,7 +102,7 @@ func awaitReady(ctx context.Context, addrs []string) error {
 			return err
 		}
 		_, err = c.Get(ctx, "ready")
-		c.Close()
+		_ = c.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", addr, err)
 		}

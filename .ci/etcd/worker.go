@@ -58,7 +58,7 @@ func work(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer c.Close()
+	defer func() { _ = c.Close() }()
 	w := &worker{plan: p, client: c, ended: ended, ready: sync.OnceFunc(func() { fmt.Fprintln(out, "ready") })}
 	if err := w.run(ctx); err != nil {
 		return err

@@ -124,7 +124,7 @@ func (r *run) tellB(name string, sum load.Summary) {
 }
 
 func perSecond(sum load.Summary) float64 {
-	return float64(sum.Operations) / (time.Duration(sum.To - sum.From)).Seconds()
+	return float64(sum.Operations) / time.Duration(sum.To-sum.From).Seconds()
 }
 
 // startAlone starts a cluster of ours that has the machine to itself.

@@ -50,7 +50,7 @@ func saveOnce(ctx context.Context, addr string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // nothing is left on it
 	stream, err := lockpb.NewClusterClient(conn).Save(ctx, &lockpb.SaveRequest{})
 	if err != nil {
 		return 0, err

@@ -62,8 +62,11 @@ func TestFirstGrantBehindTheSilence(t *testing.T) {
 		want    time.Duration
 	}{
 		{"answers that were on their way", []load.Record{
-			{Granted: at(-time.Millisecond)}, {Granted: at(5 * time.Millisecond)}, {Granted: at(20 * time.Millisecond)},
-			{Granted: at(900 * time.Millisecond)}, {Granted: at(905 * time.Millisecond)},
+			{Granted: at(-time.Millisecond)},
+			{Granted: at(5 * time.Millisecond)},
+			{Granted: at(20 * time.Millisecond)},
+			{Granted: at(900 * time.Millisecond)},
+			{Granted: at(905 * time.Millisecond)},
 		}, 900 * time.Millisecond},
 		{"none on their way", []load.Record{{Granted: at(-time.Millisecond)}, {Granted: at(700 * time.Millisecond)}}, 700 * time.Millisecond},
 		{"no silence", []load.Record{{Asked: at(-1), Granted: at(3 * time.Millisecond)}, {Asked: at(1), Granted: at(7 * time.Millisecond)}}, 7 * time.Millisecond},

@@ -147,7 +147,7 @@ func (d *driver) run(ctx context.Context) error {
 		d.wire.send(ctx, d.due())
 		select {
 		case <-tick.C:
-		case <-d.wire.failed:
+		case <-d.wire.broken:
 			if err := d.reconnect(ctx); err != nil {
 				return err
 			}

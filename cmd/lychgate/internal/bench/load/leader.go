@@ -56,7 +56,7 @@ func Status(ctx context.Context, addr string) (*lockpb.StatusResponse, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }() // nothing is left on it
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
 	return lockpb.NewClusterClient(conn).Status(ctx, &lockpb.StatusRequest{})

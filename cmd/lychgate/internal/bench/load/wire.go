@@ -31,7 +31,7 @@ type wire struct {
 
 	stream lockpb.Locks_SessionClient // nil: unary
 	work   sync.WaitGroup
-	failed chan error // holds one: the stream broke
+	broken chan struct{} // holds one: the stream broke
 }
 
 // openWire connects to a node. answer is called for each answer, from several goroutines.
@@ -40,7 +40,7 @@ func openWire(ctx context.Context, addr string, answer func(*lockpb.Answer)) (*w
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{locks: lockpb.NewLocksClient(conn), conn: conn, answer: answer, kind: overUnary, failed: make(chan error, 1)}
+	w := &wire{locks: lockpb.NewLocksClient(conn), conn: conn, answer: answer, kind: overUnary, broken: make(chan struct{}, 1)}
 	if err := w.open(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -78,7 +78,7 @@ func (w *wire) receive() {
 	for {
 		got, err := w.stream.Recv()
 		if err != nil {
-			w.fail(err)
+			w.fail()
 			return
 		}
 		for _, a := range got.GetAnswers() {
@@ -87,9 +87,9 @@ func (w *wire) receive() {
 	}
 }
 
-func (w *wire) fail(err error) {
+func (w *wire) fail() {
 	select {
-	case w.failed <- err:
+	case w.broken <- struct{}{}:
 	default: // already known
 	}
 }
@@ -97,7 +97,7 @@ func (w *wire) fail(err error) {
 // maxCalls is how many calls a session takes in a message.
 const maxCalls = 1000
 
-// send sends calls. A session that broke says so on failed.
+// send sends calls. A session that broke says so on broken.
 func (w *wire) send(ctx context.Context, calls []*lockpb.Call) {
 	if w.stream == nil {
 		for _, c := range calls {
@@ -108,7 +108,7 @@ func (w *wire) send(ctx context.Context, calls []*lockpb.Call) {
 	for len(calls) > 0 {
 		n := min(len(calls), maxCalls)
 		if err := w.stream.Send(&lockpb.SessionRequest{Calls: calls[:n]}); err != nil {
-			w.fail(err)
+			w.fail()
 			return
 		}
 		calls = calls[n:]
