@@ -26,6 +26,8 @@ type Deps struct {
 	Registry *prometheus.Registry
 	// GRPC and HTTP are listened on instead of the configured addresses. The node closes them.
 	GRPC, HTTP net.Listener
+
+	release uint32 // the newest cluster version that the node knows; 0: what the program does. Another one is for tests
 }
 
 // Node is one coordinator. Several may live in one process.
@@ -176,6 +178,7 @@ func (n *Node) apiConfig(signer *ticket.Signer, metrics *api.Metrics) api.Config
 		Patience: n.config.Timing.Call,
 		Budget:   3 * n.config.Timing.Call,
 		MaxCalls: n.config.Limits.Calls,
+		Release:  n.deps.release,
 		Steady:   10 * n.config.Timing.Heartbeat,
 		Signer:   signer,
 		Metrics:  metrics,

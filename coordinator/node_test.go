@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,6 +29,11 @@ type running struct {
 	t       testing.TB
 	configs []Config
 	nodes   []*runningNode
+
+	releases []uint32 // the cluster version that each node's program knows; empty: the newest
+
+	downMu sync.Mutex
+	down   map[int]bool // nodes that are being restarted
 }
 
 type runningNode struct {
@@ -81,7 +87,11 @@ func check(t testing.TB, err error) {
 
 func (r *running) start(i int) {
 	r.t.Helper()
-	node, err := New(r.configs[i], Deps{})
+	var deps Deps
+	if i < len(r.releases) {
+		deps.release = r.releases[i]
+	}
+	node, err := New(r.configs[i], deps)
 	check(r.t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	n := &runningNode{node: node, stop: cancel, ended: make(chan error, 1)}

@@ -30,7 +30,7 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 		answer.Groups = append(answer.Groups, one)
 	}
 	first, info := answer.GetGroups()[0], s.shards[0].info()
-	answer.Cluster, answer.Version, answer.ReleaseVersion = info.Cluster, info.Version, lock.MaxVersion
+	answer.Cluster, answer.Version, answer.ReleaseVersion = info.Cluster, info.Version, s.config.Release
 	answer.Blank, answer.Pending = s.shards[0].group.Status().Blank, first.GetPending()
 	answer.Leader, answer.State, answer.Term = first.GetLeader(), first.GetState(), first.GetTerm()
 	answer.AppliedIndex, answer.AsOf, answer.Incarnation = first.GetAppliedIndex(), first.GetAsOf(), first.GetIncarnation()

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc/health"
 
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 	"github.com/lychgate/lychgate/coordinator/ticket"
@@ -36,6 +37,7 @@ type Config struct {
 	Patience time.Duration // how long a call looks for a leader
 	Budget   time.Duration // how long a call may take, a wait not counted
 	MaxCalls int           // calls in progress
+	Release  uint32        // the newest cluster version that the node knows; 0: lock.MaxVersion
 
 	Signer  *ticket.Signer // until Keys has another
 	Keys    KeyHolder      // nil: the key is never rotated
@@ -100,6 +102,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
+	config.Release = cmp.Or(config.Release, lock.MaxVersion)
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
 	config.Probe = cmp.Or(config.Probe, defaultProbe)
 	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), saving: make(chan struct{}, 1), firstReady: make(chan struct{})}
