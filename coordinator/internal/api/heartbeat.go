@@ -75,6 +75,9 @@ func (s *Server) split(in *lockpb.HeartbeatRequest) (out *lockpb.HeartbeatRespon
 	case n > maxHeartbeat:
 		return nil, nil, invalid("lease_ids", fmt.Sprintf("lease_ids has %d entries, at most %d are renewed at once", n, maxHeartbeat))
 	}
+	if size := proto.Size(in); size > maxHeartbeatRequest { // in a session only: see maxSize
+		return nil, nil, tooLong(size, maxHeartbeatRequest)
+	}
 	out = &lockpb.HeartbeatResponse{Beats: make([]*lockpb.Beat, len(in.GetLeaseIds()))}
 	byShard := make(map[*shard]*pulse, 1)
 	for i, raw := range in.GetLeaseIds() {

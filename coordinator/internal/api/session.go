@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -17,6 +19,7 @@ import (
 const (
 	maxSessionCalls   = 8192             // in progress; past it a call is answered OVERLOADED, and a client that sends on is not read
 	maxMessageCalls   = 1000             // in one message; more end the session
+	maxSessionLeases  = 100_000          // in heartbeats that are in progress or whose answers are not sent; past it a heartbeat is answered OVERLOADED
 	maxSessionMessage = 1 << 20          // bytes of a message of the client, and of answers that are sent together
 	sessionStall      = 30 * time.Second // a client that reads nothing for so long is cut off
 	sessionSweep      = 250 * time.Millisecond
@@ -46,6 +49,7 @@ type session struct {
 	told     []*sessionCall
 	answers  []*lockpb.Answer
 	inside   int  // calls that are not over, those whose caller is gone too
+	leases   int  // of the heartbeats whose answers are wanted and not sent
 	last     bool // the client sends no more
 	stopping bool
 	over     bool
@@ -232,7 +236,7 @@ func (x *session) write(stream lockpb.Locks_SessionServer) {
 				return
 			}
 			stalled.Stop()
-			signal(x.room)
+			x.sent(message)
 		}
 		if idle != nil {
 			x.end(idle)
@@ -254,6 +258,18 @@ func (x *session) write(stream lockpb.Locks_SessionServer) {
 		case <-x.ctx.Done():
 		}
 	}
+}
+
+// sent makes room for what may follow a message.
+func (x *session) sent(message *lockpb.SessionResponse) {
+	leases := 0
+	for _, a := range message.GetAnswers() {
+		leases += len(a.GetHeartbeat().GetBeats())
+	}
+	x.mu.Lock()
+	x.leases -= leases
+	x.mu.Unlock()
+	signal(x.room)
 }
 
 // gather makes one message of the first answers.
@@ -278,6 +294,9 @@ func answerSize(a *lockpb.Answer) int {
 	case *lockpb.Answer_Heartbeat:
 		for _, b := range kind.Heartbeat.GetBeats() {
 			size += beat + len(b.GetTicket())
+			if b.GetRefusal() != nil {
+				size += len(b.GetLeaseId()) + proto.Size(b.GetRefusal())
+			}
 		}
 	}
 	return size

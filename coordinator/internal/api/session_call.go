@@ -74,6 +74,7 @@ func (x *session) admit(request *lockpb.Call, now time.Time) (*sessionCall, erro
 	if t := time.Duration(request.GetTimeout()) * time.Millisecond; t > 0 && t < x.config.Budget {
 		c.until = now.Add(t - min(t/10, 100*time.Millisecond)) // so that the caller learns what happened
 	}
+	leases := len(request.GetHeartbeat().GetLeaseIds())
 	limit := maxSessionCalls
 	if keeps(op) {
 		limit += limit / 8
@@ -87,10 +88,13 @@ func (x *session) admit(request *lockpb.Call, now time.Time) (*sessionCall, erro
 		refused = refuse(lockpb.Reason_STOPPING, "the node is stopping")
 	case refused == nil && len(x.calls)+len(x.answers) >= limit:
 		refused = refuse(lockpb.Reason_OVERLOADED, "this session has too many calls in progress").retryAfter(100 * time.Millisecond)
+	case refused == nil && x.leases+leases > maxSessionLeases:
+		refused = refuse(lockpb.Reason_OVERLOADED, "this session has heartbeats of too many leases in progress").retryAfter(100 * time.Millisecond)
 	}
 	if refused == nil && !taken {
 		c.leave = leave
 		x.inside++
+		x.leases += leases
 		x.calls[request.GetId()] = c
 		x.mu.Unlock()
 		return c, nil
@@ -281,6 +285,9 @@ func (x *session) finish(c *sessionCall, answer *lockpb.Answer, refused *refusal
 	}
 	c.answered = true
 	x.inside--
+	if c.gone || refused != nil {
+		x.leases -= len(c.request.GetHeartbeat().GetLeaseIds())
+	}
 	if !c.gone {
 		delete(x.calls, c.request.GetId())
 		if refused != nil {

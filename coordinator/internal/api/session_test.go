@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -317,6 +319,64 @@ func TestSessionIsBounded(t *testing.T) {
 		if id > 2*maxSessionCalls {
 			t.Fatal("heartbeats have no bound")
 		}
+	}
+}
+
+// The answers of heartbeats are long, so their leases are bounded too, until the answers are sent.
+func TestLeasesInASessionAreBounded(t *testing.T) {
+	c := newCluster(t, 1)
+	x := c.leader().server.newSession(t.Context())
+	ids := slices.Repeat([]string{""}, maxHeartbeat)
+	admit := func(id uint64) *sessionCall {
+		call := heartbeatCall(ids...)
+		call.Id = id
+		c, err := x.admit(call, time.Now())
+		check(t, err)
+		return c
+	}
+	const all = maxSessionLeases / maxHeartbeat
+	var calls []*sessionCall
+	for id := range uint64(all) {
+		if c := admit(id); c != nil {
+			calls = append(calls, c)
+		}
+	}
+	if len(calls) != all || admit(all) != nil {
+		t.Fatalf("%d heartbeats were let in, or one more", len(calls))
+	}
+	if got := x.answers[0].GetFailure().GetRefusal(); got.GetReason() != lockpb.Reason_OVERLOADED || got.GetRetryAfter() == 0 {
+		t.Errorf("refused with %v", got)
+	}
+	x.finish(calls[0], &lockpb.Answer{Kind: &lockpb.Answer_Heartbeat{Heartbeat: &lockpb.HeartbeatResponse{Beats: make([]*lockpb.Beat, maxHeartbeat)}}}, nil)
+	if admit(all+1) != nil {
+		t.Error("one was let in for an answer that is not sent")
+	}
+	_, answers := x.take()
+	x.sent(&lockpb.SessionResponse{Answers: answers})
+	x.finish(calls[1], nil, refuse(lockpb.Reason_NO_LEADER, "none"))
+	x.abandon(calls[2].request.GetId())
+	x.finish(calls[2], nil, nil)
+	for id := uint64(all + 2); id < all+5; id++ {
+		if admit(id) == nil {
+			t.Errorf("no room after an answer was sent, one was a refusal, and one is not wanted: %d leases", x.leases)
+		}
+	}
+	if admit(all+5) != nil {
+		t.Error("there is more room than was made")
+	}
+}
+
+// One heartbeat has a bound of bytes in a session as it has by itself, and what it says of refused leases counts.
+func TestLongHeartbeatsInASession(t *testing.T) {
+	c := newCluster(t, 1)
+	s := c.talk(c.leader())
+	long := s.send(heartbeatCall(slices.Repeat([]string{strings.Repeat("x", maxHeartbeatRequest/maxHeartbeat)}, maxHeartbeat)...))
+	s.wantFailure(long, lockpb.Reason_INVALID, lockpb.Applied_NO)
+	answer := &lockpb.Answer{Kind: &lockpb.Answer_Heartbeat{Heartbeat: &lockpb.HeartbeatResponse{
+		Beats: slices.Repeat([]*lockpb.Beat{{LeaseId: strings.Repeat("x", 60), Refusal: refuse(lockpb.Reason_INVALID, "").detail}}, maxHeartbeat),
+	}}}
+	if about, size := answerSize(answer), proto.Size(answer); about < size {
+		t.Errorf("an answer of %d bytes counts as %d", size, about)
 	}
 }
 
