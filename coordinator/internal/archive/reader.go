@@ -177,22 +177,3 @@ func (r *Reader) took(p []byte) {
 }
 
 func short(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) }
-
-// Check reads a whole archive and returns what it says. With an error nothing of it may be used.
-func Check(r io.Reader) (Header, []Group, error) {
-	in, err := NewReader(r)
-	if err != nil {
-		return Header{}, nil, err
-	}
-	var groups []Group
-	for {
-		g, err := in.Next()
-		if errors.Is(err, io.EOF) {
-			return in.header, groups, nil
-		}
-		if err != nil {
-			return Header{}, nil, err
-		}
-		groups = append(groups, g)
-	}
-}
