@@ -17,6 +17,7 @@ func clusterJoinCommand() *cobra.Command {
 	var to target
 	var node lockpb.Node
 	var timeout time.Duration
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "join ID",
 		Short: "Make a node a member of the cluster",
@@ -31,7 +32,14 @@ To replace a machine, let the new node join under an id of its own, then remove 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			node.Id = args[0]
 			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
-				return to.joinNode(ctx, c, &node, timeout, cmd.OutOrStdout(), cmd.ErrOrStderr())
+				answer, err := to.joinNode(ctx, c, &node, timeout, cmd.ErrOrStderr())
+				if err != nil {
+					return err
+				}
+				return printMessage(cmd.OutOrStdout(), asJSON, answer, func(w io.Writer, r *lockpb.JoinResponse) error {
+					_, err := fmt.Fprintf(w, "%s is a member; there are %d\n", args[0], len(r.GetNodes()))
+					return err
+				})
 			})
 		},
 	}
@@ -40,6 +48,7 @@ To replace a machine, let the new node join under an id of its own, then remove 
 	cmd.Flags().StringVar(&node.Grpc, "grpc", "", "`address` of its gRPC port")
 	cmd.Flags().StringVar(&node.Http, "http", "", "`address` of its HTTP port")
 	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Minute, "`duration` within which it has to catch up")
+	jsonFlag(cmd, &asJSON)
 	for _, flag := range []string{"peer", "grpc", "http"} {
 		_ = cmd.MarkFlagRequired(flag) // the flag is there
 		completes(cmd, flag)
@@ -48,7 +57,7 @@ To replace a machine, let the new node join under an id of its own, then remove 
 }
 
 // joinNode waits for the join, and says meanwhile how far it is.
-func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *lockpb.Node, timeout time.Duration, out, progress io.Writer) error {
+func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *lockpb.Node, timeout time.Duration, progress io.Writer) (*lockpb.JoinResponse, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not caught up within %s", timeout))
 	defer cancel()
 	type joined struct {
@@ -66,11 +75,7 @@ func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *loc
 	for {
 		select {
 		case j := <-done:
-			if j.err != nil {
-				return j.err
-			}
-			_, err := fmt.Fprintf(out, "%s is a member; there are %d\n", node.GetId(), len(j.answer.GetNodes()))
-			return err
+			return j.answer, j.err
 		case <-ticker.C:
 			if how := t.joinProgress(ctx, node); how != said {
 				said = how
@@ -96,6 +101,7 @@ func (t *target) joinProgress(ctx context.Context, node *lockpb.Node) string {
 
 func clusterRemoveCommand() *cobra.Command {
 	var to target
+	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "remove ID",
 		Short: "Take a member out of the cluster",
@@ -111,12 +117,15 @@ itself that it was removed.`,
 				if err != nil {
 					return err
 				}
-				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s is no member any more; there are %d\n", args[0], len(answer.GetNodes()))
-				return err
+				return printMessage(cmd.OutOrStdout(), asJSON, answer, func(w io.Writer, r *lockpb.RemoveResponse) error {
+					_, err := fmt.Fprintf(w, "%s is no member any more; there are %d\n", args[0], len(r.GetNodes()))
+					return err
+				})
 			})
 		},
 	}
 	to.add(cmd)
+	jsonFlag(cmd, &asJSON)
 	cmd.ValidArgsFunction = completeNodes(&to)
 	return cmd
 }

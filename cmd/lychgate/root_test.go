@@ -41,8 +41,8 @@ func TestEveryCommandHelps(t *testing.T) {
 		if !c.HasSubCommands() && !strings.Contains(c.Example, "lychgate "+strings.TrimPrefix(c.CommandPath(), "lychgate ")) {
 			t.Errorf("%s: has no example of itself", c.CommandPath())
 		}
-		// A server's output is its log, that of run is its command's, and a worker of the bench speaks JSON anyway.
-		silent := []string{"coordinator", "proxy", "run", "worker"}
+		// A server's output is its log, that of run is its command's, that of token a line for a file; a worker of the bench speaks JSON anyway.
+		silent := []string{"coordinator", "proxy", "gateway", "run", "token", "worker"}
 		if !c.HasSubCommands() && c.Flags().Lookup("json") == nil && !slices.Contains(silent, c.Name()) {
 			t.Errorf("%s: prints data, and has no --json", c.CommandPath())
 		}
