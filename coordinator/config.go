@@ -86,7 +86,7 @@ type Limits struct {
 
 // Audit is the log of decisions: one JSON line each, in log order.
 type Audit struct {
-	File     string `koanf:"file"`      // empty: audit.jsonl in dir; "off": none; groups but the first have FILE.group-N
+	File     string `koanf:"file"`      // empty: audit.jsonl in dir; "off": none; that of group 1 is audit.group-1.jsonl
 	MaxBytes int64  `koanf:"max_bytes"` // of one file; then it is renamed to FILE.INDEX and a new one begins
 	Keep     int    `koanf:"keep"`      // renamed files that are kept
 	Renewals bool   `koanf:"renewals"`  // also write renewals that worked; refused ones are always written

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/internal/access"
+	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // TLS is the certificates of a node: for its peer port, its gRPC and its HTTP port, and for its calls to other nodes. The
@@ -34,6 +35,9 @@ type AccessRule struct {
 	Prefix   *string  `koanf:"prefix"`   // has to be said; "" is every resource, and the cluster itself
 	Allow    []string `koanf:"allow"`    // acquire, shared, read, admin
 }
+
+// TokenLine is the line of Access.Tokens that has an identity known by a token. The token itself is not in it.
+func TokenLine(identity lease.Identity, token string) string { return access.Line(identity, token) }
 
 // rules are those of the configuration in the terms of package access.
 func (a *Access) rules() []access.Rule {

@@ -2,8 +2,6 @@ package main
 
 import (
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -12,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/lychgate/lychgate/coordinator"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -36,8 +35,7 @@ instead, and only the line is printed. The coordinators read the file anew when 
 			if err != nil {
 				return err
 			}
-			sum := sha256.Sum256([]byte(token))
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", id, hex.EncodeToString(sum[:]))
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), coordinator.TokenLine(id, token))
 			return err
 		},
 	}
