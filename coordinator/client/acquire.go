@@ -129,9 +129,12 @@ func (o options) check(resource string) error {
 	if o.ttlGiven && o.ttl < time.Millisecond {
 		return invalid("ttl", fmt.Sprintf("ttl %v is below a millisecond", o.ttl))
 	}
-	for field, d := range map[string]time.Duration{"ttl": o.ttl, "wait_timeout": o.wait} {
-		if d < 0 || d > math.MaxInt32*time.Millisecond {
-			return invalid(field, fmt.Sprintf("%s %v is out of range", field, d))
+	for _, given := range [...]struct {
+		field string
+		d     time.Duration
+	}{{"ttl", o.ttl}, {"wait_timeout", o.wait}} {
+		if given.d < 0 || given.d > math.MaxInt32*time.Millisecond {
+			return invalid(given.field, fmt.Sprintf("%s %v is out of range", given.field, given.d))
 		}
 	}
 	return nil
@@ -139,14 +142,15 @@ func (o options) check(resource string) error {
 
 // rounds makes requests until one ends in a lease or in an error that another request would not cure.
 func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease, error) {
-	until := c.clock.Now() + o.wait
+	now := c.clock.Now()
+	until := now + o.wait
 	round, tooOld := maxRound, 0
 	for nth := 1; ; nth++ {
-		wait := max(0, until-c.clock.Now())
+		end := max(now, until)
 		if o.endless {
-			wait = round
+			end = now + round
 		}
-		l, err := c.ask(ctx, resource, o, wait)
+		l, err := c.ask(ctx, resource, o, now, end)
 		switch {
 		case err == nil:
 			return l, nil
@@ -156,7 +160,7 @@ func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease
 		case errors.Is(err, ErrRequestTooOld) && tooOld < 3: // our lease time came from a node that lags
 			tooOld++
 			c.asOf.forget()
-		case wait > 0 && errors.Is(err, ErrAlreadyHeld) && c.leftovers.has(resource, c.clock.Now()):
+		case end > now && errors.Is(err, ErrAlreadyHeld) && c.leftovers.has(resource, c.clock.Now()):
 		case o.endless && errors.Is(err, ErrWaitTimeout):
 		case o.endless && errors.Is(err, ErrWaitTooLong) && round > time.Second:
 			round /= 2
@@ -166,6 +170,7 @@ func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease
 		if !sleep(ctx, pause(nth, 0)) {
 			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
+		now = c.clock.Now()
 	}
 }
 
@@ -177,13 +182,14 @@ type question struct {
 	msg    *lockpb.AcquireRequest // nil until the first attempt
 	maybe  bool                   // an attempt may have taken effect
 	number uint64
+	waits  bool // in the queue
 }
 
-// ask makes one request. If it fails after the request may have taken effect, the request is cancelled, unless
-// it has a name under which the caller can repeat it.
-func (c *Client) ask(ctx context.Context, resource string, o options, wait time.Duration) (*Lease, error) {
-	q := &question{}
-	l, err := c.answer(ctx, q, resource, o, wait)
+// ask makes one request, which waits from now to until; it does not wait if they are the same. If it fails after the
+// request may have taken effect, the request is cancelled, unless it has a name under which the caller can repeat it.
+func (c *Client) ask(ctx context.Context, resource string, o options, now, until time.Duration) (*Lease, error) {
+	q := &question{waits: until > now}
+	l, err := c.answer(ctx, q, resource, o, until)
 	if err == nil {
 		err = c.hold(l)
 	}
@@ -203,21 +209,20 @@ func (c *Client) ask(ctx context.Context, resource string, o options, wait time.
 }
 
 // answer repeats the request until it is answered, and confirms a grant that came late.
-func (c *Client) answer(ctx context.Context, q *question, resource string, o options, wait time.Duration) (*Lease, error) {
+func (c *Client) answer(ctx context.Context, q *question, resource string, o options, until time.Duration) (*Lease, error) {
 	var resp *lockpb.AcquireResponse
 	var sent time.Duration
-	until := c.clock.Now() + wait
 	err := repeat(ctx, func(ctx context.Context) error {
 		if err := c.pose(ctx, q, resource, o); err != nil {
 			return err
 		}
-		left := max(0, until-c.clock.Now())
-		if wait > 0 {
+		sent = c.clock.Now()
+		left := max(0, until-sent)
+		if q.waits {
 			q.msg.WaitTimeout = int32(max(1, left.Milliseconds())) // 0 would mean not to wait
 		}
 		attempt, cancel := within(ctx, left+c.cfg.AttemptTimeout, noAnswer)
 		defer cancel()
-		sent = c.clock.Now()
 		var err error
 		resp, err = c.acquireOnce(attempt, q.msg, o)
 		if e, ok := errors.AsType[*Error](err); !ok || e.Applied != lockpb.Applied_NO {
@@ -232,10 +237,11 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 	if err != nil {
 		return nil, fmt.Errorf("acquire %s: %w", resource, err)
 	}
-	c.asOf.learn(l.id.Group(), resp.GetAsOf(), c.clock.Now())
+	now := c.clock.Now()
+	c.asOf.learn(l.id.Group(), resp.GetAsOf(), now)
 	// A grant out of the queue or to an earlier attempt has less left than a TTL, because the coordinator takes
 	// back what nobody confirms or because it began before; or the answer was waited for.
-	if resp.GetRemaining() < resp.GetTtl() || c.clock.Now()-sent >= l.ttl/20 {
+	if resp.GetRemaining() < resp.GetTtl() || now-sent >= l.ttl/20 {
 		err = c.confirm(ctx, l)
 	}
 	return l, err

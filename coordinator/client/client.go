@@ -99,11 +99,9 @@ func (c *Client) enter(ctx context.Context) (_ context.Context, leave func(), _ 
 		return nil, nil, ErrClosed
 	}
 	c.work.Add(1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	unlink := context.AfterFunc(c.root, func() { cancel(ErrClosed) })
-	return ctx, func() {
-		unlink()
-		cancel(nil)
+	b := &bound{parent: ctx, closing: c.root}
+	return b, func() {
+		b.cancel()
 		c.work.Done()
 	}, nil
 }

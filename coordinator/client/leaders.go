@@ -28,17 +28,26 @@ func (n *nodes) session(to target) (*session, string) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	now := n.cfg.Clock.Now()
-	if leader := n.leader(to); leader != "" && now >= n.avoid[leader] && now >= n.plain[leader] {
+	if leader := n.leader(to); leader != "" && n.past(n.avoid, leader) && n.past(n.plain, leader) {
 		if s := n.open(leader); s != nil && (s.isHeard() || leader == n.addrs[n.use]) {
 			return s, leader
 		}
 	}
 	addr := n.addrs[n.use]
-	if now < n.plain[addr] {
+	if !n.past(n.plain, addr) {
 		return nil, ""
 	}
 	return n.open(addr), addr
+}
+
+// past reports whether the time is over, if there is any, until which something holds of an address. The caller holds mu.
+func (n *nodes) past(times map[string]time.Duration, addr string) bool {
+	until, ok := times[addr]
+	if ok && n.cfg.Clock.Now() >= until {
+		delete(times, addr)
+		ok = false
+	}
+	return !ok
 }
 
 // leader is the address of who leads the group of a call; empty if that is not known. The caller holds mu.

@@ -15,6 +15,21 @@ type releasing struct {
 	unknown bool          // an earlier attempt may have taken effect
 }
 
+// take blocks until it is the caller's turn, or reports false because ctx has ended.
+func (r *releasing) take(ctx context.Context) bool {
+	select {
+	case r.turn <- struct{}{}:
+		return true
+	default: // another release is under way
+	}
+	select {
+	case r.turn <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
 // Release ends the lease. From the call on it counts as released here, whatever happens: no renewal leaves
 // any more, Done is closed, and the holder must have stopped its work before. Release then tells the
 // coordinator, and repeats that until it has an answer, ctx ends, or Config.Patience has passed.
@@ -31,12 +46,10 @@ func (l *Lease) Release(ctx context.Context) error {
 	defer leave()
 	l.check()
 	l.finish(Released, ErrReleased)
-	select {
-	case l.release.turn <- struct{}{}:
-		defer func() { <-l.release.turn }()
-	case <-ctx.Done():
+	if !l.release.take(ctx) {
 		return &Error{Op: "release", Resource: string(l.resource), Applied: lockpb.Applied_MAYBE, Err: context.Cause(ctx)}
 	}
+	defer func() { <-l.release.turn }()
 	err = l.tell(ctx)
 	if lost := l.Err(); errors.Is(lost, ErrLost) {
 		return lost // what the coordinator said of it changes nothing

@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -86,22 +85,3 @@ func sleep(ctx context.Context, d time.Duration) bool {
 		return false
 	}
 }
-
-// within bounds one attempt at a node, or a whole call; what names the bound in the error.
-func within(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, d, timeoutError{what, d})
-}
-
-// timeoutError is why a bound of within has ended a context.
-type timeoutError struct {
-	what string
-	d    time.Duration
-}
-
-func (e timeoutError) Error() string { return fmt.Sprintf("%s %v", e.what, e.d) }
-
-// What a bound of within is called.
-const (
-	noAnswer = "no answer within"
-	gaveUp   = "gave up after"
-)

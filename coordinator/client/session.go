@@ -39,6 +39,8 @@ type session struct {
 	end   context.CancelFunc
 	wake  chan struct{} // capacity 1: there is something to send
 
+	timers sync.Pool // of stopped *time.Timer
+
 	mu    sync.Mutex
 	calls map[uint64]*inflight
 	next  uint64
@@ -187,20 +189,53 @@ func (s *session) do(ctx context.Context, call *lockpb.Call) (answer *lockpb.Ans
 	if err != nil {
 		return nil, false, err
 	}
-	select {
-	case answer, ok := <-c.done:
-		if !ok {
-			door, cause := s.cause()
-			return nil, c.sent && !door, cause
-		}
+	answer, answered := s.await(ctx, c)
+	switch {
+	case answer != nil:
 		return answer, true, nil
-	case <-ctx.Done():
-		answer, sent := s.abandon(c)
-		if answer != nil {
-			return answer, true, nil
-		}
-		return nil, sent, ctx.Err()
+	case answered:
+		door, cause := s.cause()
+		return nil, c.sent && !door, cause
 	}
+	answer, sent = s.abandon(c)
+	if answer != nil {
+		return answer, true, nil
+	}
+	return nil, sent, ctx.Err()
+}
+
+// await blocks until a call is answered or ctx ends. An answer of nothing says that the session is over.
+func (s *session) await(ctx context.Context, c *inflight) (answer *lockpb.Answer, answered bool) {
+	e := endsOf(ctx)
+	var late <-chan time.Time
+	if !e.deadline.IsZero() {
+		timer := s.timer(time.Until(e.deadline))
+		defer s.timers.Put(timer)
+		defer timer.Stop()
+		late = timer.C
+	}
+	select {
+	case answer := <-c.done:
+		return answer, true
+	case <-e.done:
+	case <-e.closing:
+	case <-late:
+	}
+	select { // the end that was seen is ctx's too
+	case answer := <-c.done:
+		return answer, true
+	case <-ctx.Done():
+		return nil, false
+	}
+}
+
+// timer returns one that fires after d.
+func (s *session) timer(d time.Duration) *time.Timer {
+	if t, ok := s.timers.Get().(*time.Timer); ok {
+		t.Reset(d)
+		return t
+	}
+	return time.NewTimer(d)
 }
 
 func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, error) {
