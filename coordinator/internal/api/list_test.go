@@ -22,7 +22,12 @@ func TestListOfALargeState(t *testing.T) {
 	c.untilWaiting("r/07", 1)
 	everything := func(lease.Resource) bool { return true }
 	for _, p := range []page{
-		{limit: 10}, {limit: 10, after: "r/09"}, {limit: 10, after: "r/14"}, {limit: 100, prefix: "r/1"}, {limit: 25}, {limit: 3, prefix: "none"},
+		{limit: 10},
+		{limit: 10, after: "r/09"},
+		{limit: 10, after: "r/14"},
+		{limit: 100, prefix: "r/1"},
+		{limit: 25},
+		{limit: 3, prefix: "none"},
 		{limit: 100, prefix: "r/0"},
 	} {
 		p.show = everything

@@ -144,10 +144,6 @@ func TestBadInputOverGRPC(t *testing.T) {
 			_, err := locks.Acquire(ctx, acquireOf("r", "c", "3", time.Hour))
 			return err
 		}, lockpb.Reason_WAIT_TOO_LONG, "wait_timeout"},
-		"shared, not granted yet": {func(ctx context.Context) error {
-			_, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Resource: "r", ClientId: "c", RequestId: "4", Mode: lockpb.Mode_SHARED})
-			return err
-		}, lockpb.Reason_MODE_NOT_ALLOWED, "mode"},
 		"as_of of the future": {func(ctx context.Context) error {
 			_, err := locks.Acquire(ctx, &lockpb.AcquireRequest{Resource: "r", ClientId: "c", RequestId: "5", AsOf: 1 << 62})
 			return err

@@ -31,17 +31,10 @@ func (sh *shard) membership() (membership, *refusal) {
 	return m, nil
 }
 
-// peersOf are the members of the group; none if this node does not know them yet, or has no part in it.
-func (sh *shard) peersOf() []group.Peer {
-	m, ok := sh.group.(membership)
-	if !ok {
-		return nil
-	}
-	return m.Peers()
+// already reports whether a refusal says that a group has the change from before. The others go on.
+func (r *refusal) already() bool {
+	return r != nil && (r.reason() == lockpb.Reason_MEMBER_EXISTS || r.reason() == lockpb.Reason_NO_SUCH_MEMBER)
 }
-
-// already is the field of a refusal by a group in which the change was made before. The others go on.
-const already = "node"
 
 // Join implements lockpb.ClusterServer: one group after the other. A node that is a member of some groups, because an
 // earlier join did not come to its end, becomes one of the others.
@@ -101,7 +94,7 @@ func (s *Server) changeMembers(ctx context.Context, one func(context.Context, *s
 	var before *refusal
 	refused := s.inEveryGroup(ctx, func(ctx context.Context, sh *shard) *refusal {
 		refused := one(ctx, sh)
-		if refused != nil && refused.detail.GetField() == already {
+		if refused.already() {
 			before = refused
 			if forwarded(ctx) {
 				return refused
@@ -137,7 +130,7 @@ func leadingOn[R any](
 		},
 		patience: memberPatience * sh.config.Patience,
 	})
-	if refused != nil && refused.detail.GetField() == already && made {
+	if refused.already() && made {
 		return answer, nil
 	}
 	return answer, refused
@@ -216,10 +209,8 @@ func memberRefusal(err error) *refusal {
 	switch why.Reason {
 	case group.MemberExists:
 		out = refuse(lockpb.Reason_MEMBER_EXISTS, message)
-		out.detail.Field = already
 	case group.NoSuchMember:
 		out = refuse(lockpb.Reason_NO_SUCH_MEMBER, message)
-		out.detail.Field = already
 	case group.LastVoter, group.QuorumAtRisk:
 		out = refuse(lockpb.Reason_QUORUM_AT_RISK, message)
 	case group.NotCaughtUp:
@@ -247,116 +238,4 @@ func parseMember(in *lockpb.Node) (lock.Member, *refusal) {
 		}
 	}
 	return lock.Member{ID: in.GetId(), Peer: in.GetPeer(), GRPC: in.GetGrpc(), HTTP: in.GetHttp()}, nil
-}
-
-// Transfer implements lockpb.ClusterServer. It tells who leads then.
-func (s *Server) Transfer(ctx context.Context, in *lockpb.TransferRequest) (*lockpb.TransferResponse, error) {
-	return administer(ctx, s, func(ctx context.Context) (*lockpb.TransferResponse, *refusal) {
-		out := &lockpb.TransferResponse{}
-		one := func(ctx context.Context, sh *shard) *refusal {
-			now, refused := leading(ctx, sh,
-				func(ctx context.Context) (*lockpb.TransferResponse, *refusal) {
-					return sh.transferHere(ctx, in.GetTo())
-				},
-				func(ctx context.Context, leader lockpb.ClusterClient) (*lockpb.TransferResponse, error) {
-					return leader.Transfer(ctx, in)
-				})
-			out.Leaders = append(out.Leaders, now.GetLeaders()...)
-			return refused
-		}
-		if in.Group == nil || forwarded(ctx) {
-			return out, s.inEveryGroup(ctx, one)
-		}
-		sh, ok := s.shard(uint16(min(in.GetGroup(), 1<<16-1)))
-		if !ok {
-			return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
-		}
-		return out, one(ctx, sh)
-	})
-}
-
-func (sh *shard) transferHere(ctx context.Context, to string) (*lockpb.TransferResponse, *refusal) {
-	group, refused := sh.membership()
-	if refused != nil {
-		return nil, refused
-	}
-	if err := group.Transfer(ctx, to); err != nil {
-		refused := memberRefusal(err)
-		if refused.reason() == lockpb.Reason_INTERNAL {
-			refused = refuse(lockpb.Reason_NO_LEADER, "leadership was not handed over: "+err.Error()).
-				advise("see which nodes are up with: lychgate cluster status")
-		}
-		return nil, refused
-	}
-	leader := sh.awaitLeader(ctx, to)
-	return &lockpb.TransferResponse{Leaders: []*lockpb.Leader{{Group: uint32(sh.number), Node: leader, Grpc: sh.peers.address(leader)}}}, nil
-}
-
-// awaitLeader waits until another leader is known here, or ctx ends; empty then.
-func (sh *shard) awaitLeader(ctx context.Context, to string) string {
-	for {
-		changed := sh.group.Changed()
-		leader, self := sh.group.Leader()
-		if leader != "" && (!self || to == sh.config.Node) {
-			return leader
-		}
-		if !sleep(ctx, changed, longestPause) {
-			return ""
-		}
-	}
-}
-
-// roll is who the members are, by the group's own account: those of its configuration, with the addresses that the state
-// has or else this node's own configuration. voters is nil if the group has not begun here; then it is the configured ones.
-func (sh *shard) roll() (members []Member, voters map[string]bool) {
-	peers := sh.peersOf()
-	if len(peers) == 0 {
-		return sh.config.Members, nil
-	}
-	voters = map[string]bool{}
-	for _, p := range peers {
-		m := Member(p.Member)
-		if i := slices.IndexFunc(sh.config.Members, func(c Member) bool { return c.ID == p.ID }); m.GRPC == "" && i >= 0 {
-			m = sh.config.Members[i]
-		}
-		members, voters[p.ID] = append(members, m), p.Voter
-	}
-	return members, voters
-}
-
-func (sh *shard) memberIDs() (ids []string) {
-	members, _ := sh.roll()
-	for _, m := range members {
-		ids = append(ids, m.ID)
-	}
-	return ids
-}
-
-func nodesOf(members []Member, voters map[string]bool) (nodes []*lockpb.Node) {
-	for _, m := range members {
-		nodes = append(nodes, &lockpb.Node{Id: m.ID, Peer: m.Peer, Grpc: m.GRPC, Http: m.HTTP, Voter: voters == nil || voters[m.ID]})
-	}
-	return nodes
-}
-
-// rosterEvery is how often it is looked who the members are.
-const rosterEvery = 200 * time.Millisecond
-
-// followMembers keeps what the server knows of the members up to date with the first group, until ctx is done.
-func (s *Server) followMembers(ctx context.Context) {
-	if !s.shards[0].replicated() {
-		return // who has the groups tells it
-	}
-	ticker := time.NewTicker(rosterEvery)
-	defer ticker.Stop()
-	for {
-		if members, _ := s.shards[0].roll(); !slices.Equal(members, s.members()) {
-			s.SetMembers(members)
-		}
-		select {
-		case <-ticker.C:
-		case <-ctx.Done():
-			return
-		}
-	}
 }

@@ -77,7 +77,7 @@ type transferable interface {
 // Spread hands leaderships over to the preferred members until ctx is done. With one group it does nothing: which
 // node leads does not matter then.
 func (s *Server) Spread(ctx context.Context) {
-	if len(s.shards) == 1 || len(s.members()) == 1 {
+	if len(s.shards) == 1 {
 		<-ctx.Done()
 		return
 	}

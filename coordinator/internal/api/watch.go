@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -58,7 +57,7 @@ func (s *Server) watch(ctx context.Context, in *lockpb.WatchRequest, send func(*
 		return refused
 	}
 	w, err := s.config.Journal.feed.Watch(in.GetPrefix(), show, from)
-	if errors.Is(err, feed.ErrTooMany) {
+	if err != nil { // feed.ErrTooMany
 		return refuse(lockpb.Reason_OVERLOADED, "this node serves as many watches as it may").retryAfter(time.Second)
 	}
 	defer w.Close()

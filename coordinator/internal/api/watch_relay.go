@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -35,16 +34,6 @@ func (s *Server) relayWatch(ctx context.Context, in *lockpb.WatchRequest, send f
 		}
 		sleep(ctx, nil, longestPause)
 	}
-}
-
-// nodeAfter is the node that is asked after another one; the first is the one that leads.
-func (s *Server) nodeAfter(node string) string {
-	if leader, _ := s.shards[0].group.Leader(); node == "" && leader != "" {
-		return leader
-	}
-	members := s.members()
-	i := slices.IndexFunc(members, func(m Member) bool { return m.ID == node })
-	return members[(i+1)%len(members)].ID
 }
 
 // relayFrom passes the messages of one node on, and moves the request to behind them.
