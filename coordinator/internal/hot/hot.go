@@ -2,6 +2,7 @@
 package hot
 
 import (
+	"cmp"
 	"container/heap"
 	"slices"
 	"time"
@@ -65,7 +66,9 @@ func (m *mean) value() time.Duration {
 // fade halves a mean's weight, but keeps its value as long as it has any.
 func (m *mean) fade() {
 	if m.count > 1 {
-		m.sum, m.count = m.sum/2, m.count/2
+		value := m.value()
+		m.count /= 2
+		m.sum = value * time.Duration(m.count)
 	}
 }
 
@@ -131,8 +134,8 @@ func (s *Sketch) Waited(name lease.Resource, d time.Duration) {
 	}
 }
 
-// Top lists the hottest resources that show lets pass, hottest first, of which at least half of the count is certain: where everything is
-// asked for alike, nothing is hot.
+// Top lists the hottest resources that show lets pass, hottest first, of which at least half of the count is certain:
+// where everything is asked for alike, nothing is hot.
 func (s *Sketch) Top(most int, show func(lease.Resource) bool) []Resource {
 	var top []Resource
 	for _, r := range s.heap {
@@ -141,13 +144,7 @@ func (s *Sketch) Top(most int, show func(lease.Resource) bool) []Resource {
 		}
 	}
 	slices.SortFunc(top, func(a, b Resource) int {
-		switch {
-		case a.Acquires != b.Acquires:
-			return int(min(b.Acquires, 1<<32)) - int(min(a.Acquires, 1<<32))
-		case a.Name < b.Name:
-			return -1
-		}
-		return 1
+		return cmp.Or(-cmp.Compare(a.Acquires, b.Acquires), cmp.Compare(a.Name, b.Name))
 	})
 	return top[:min(len(top), most)]
 }

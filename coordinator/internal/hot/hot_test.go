@@ -117,6 +117,23 @@ func TestMeans(t *testing.T) {
 	}
 }
 
+func TestMeansOutliveTheFading(t *testing.T) {
+	s := New(1)
+	s.At(1)
+	for range 100 {
+		s.Asked("r")
+	}
+	for range 7 { // halved it is odd again
+		s.Held("r", time.Second)
+	}
+	for halved := range 4 {
+		if r := s.Top(1, all)[0]; r.MeanHeld() != time.Second {
+			t.Errorf("after %d half-lives the mean of leases of a second is %v", halved, r.MeanHeld())
+		}
+		s.At(s.fadesAt)
+	}
+}
+
 func BenchmarkAsked(b *testing.B) {
 	s := New(1024)
 	s.At(1)
