@@ -144,8 +144,9 @@ type Watcher struct {
 	closed bool
 }
 
-// Watch begins to read the changes of the resources with a prefix that show lets pass, all if it is nil, after the given places, one for each group. A place
-// may be ahead of what this node has seen; then nothing is reported until it is passed.
+// Watch begins to read the changes of the resources with a prefix that show lets pass (nil: all), after the given places,
+// one for each group. A place may be ahead of what this node has seen; then nothing is reported until it is passed. The
+// only error is ErrTooMany.
 func (f *Feed) Watch(prefix string, show func(lease.Resource) bool, from []Position) (*Watcher, error) {
 	if f.watchers.Add(1) > f.limit {
 		f.watchers.Add(-1)

@@ -95,7 +95,8 @@ type page struct {
 // lookAt bounds the changes that one read looks at, and so for how long it may hold up the log.
 const lookAt = 4096
 
-// read collects the changes after a position whose resource has the prefix and may be shown, until it has so many or so many bytes.
+// read collects the changes after a position whose resource has the prefix and may be shown, until it has so many or so
+// many bytes.
 func (r *ring) read(from Position, prefix string, show func(lease.Resource) bool, most, mostBytes int) page {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
