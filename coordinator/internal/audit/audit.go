@@ -17,13 +17,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
+	"github.com/lychgate/lychgate/coordinator/internal/lock"
 )
 
-// buffered is how many log entries may wait for the disk.
-const buffered = 4096
+// Bounds of what may wait for the disk: log entries, and the decisions in them.
+const (
+	buffered          = 4096
+	bufferedDecisions = 1 << 19 // some 150 MB; a single entry may always wait
+)
 
 // quiet is how many log indexes without a decision may pass before a line says so.
 const quiet = 1000
@@ -46,7 +51,8 @@ type Config struct {
 type Log struct {
 	config  Config
 	queue   chan item
-	seen    uint64 // last index that Applied or Restored was called for; theirs alone
+	waiting atomic.Int64 // decisions in queue
+	seen    uint64       // last index that Applied or Restored was called for; theirs alone
 	dropped atomic.Bool
 }
 
@@ -55,6 +61,14 @@ type item struct {
 	after   uint64 // the index that was seen before it, 0 for the first: what lies between it and the last line is lost
 	index   uint64
 	applied *group.Applied
+}
+
+// decisions are as many as the item keeps in memory.
+func (i item) decisions() int64 {
+	if i.applied == nil {
+		return 0
+	}
+	return int64(len(i.applied.Results) + len(i.applied.Events))
 }
 
 // New checks the configuration and does no I/O.
@@ -73,10 +87,39 @@ func New(config Config) (*Log, error) {
 
 // Applied takes an entry that the replica applied. It does not block.
 func (l *Log) Applied(a group.Applied) {
-	a.Commands = append(a.Commands[:0:0], a.Commands...)
-	a.Results = append(a.Results[:0:0], a.Results...)
+	a.Commands, a.Results = l.worthKeeping(a.Commands, a.Results)
 	a.Events = append(a.Events[:0:0], a.Events...)
 	l.offer(item{index: a.Index, applied: &a})
+}
+
+// worthKeeping copies the commands whose results may give lines. Most are renewals, which do not: thousands of them must
+// not be kept while the disk is slow.
+func (l *Log) worthKeeping(commands []lock.Command, results []lock.Result) ([]lock.Command, []lock.Result) {
+	var keptCommands []lock.Command
+	var keptResults []lock.Result
+	for i, result := range results {
+		if saysNothing(result, l.config.Renewals) {
+			continue
+		}
+		keptCommands, keptResults = append(keptCommands, commands[i]), append(keptResults, result)
+	}
+	return keptCommands, keptResults
+}
+
+// saysNothing reports whether a result gives no line, whatever it is of.
+func saysNothing(result lock.Result, renewals bool) bool {
+	switch r := result.(type) {
+	case lock.Renewed:
+		return !renewals
+	case lock.RenewedMany:
+		return !renewals && !slices.ContainsFunc(r.Results, func(each lock.Result) bool { return !saysNothing(each, renewals) })
+	case lock.Granted, lock.Waiting, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
+		return true
+	case lock.Cancelled:
+		return r.Was != lock.RequestUnknown
+	case lock.Refused:
+	}
+	return false
 }
 
 // Restored says that the replica's state was replaced by that of a snapshot, whose last entry had this index.
@@ -84,14 +127,30 @@ func (l *Log) Restored(index uint64) { l.offer(item{index: index}) }
 
 func (l *Log) offer(i item) {
 	i.after, l.seen = l.seen, i.index
-	select {
-	case l.queue <- i:
-	default:
-		l.config.Dropped(1)
-		if !l.dropped.Swap(true) {
-			l.config.Logger.Error("audit log does not keep up, entries are dropped", "index", i.index)
+	n := i.decisions()
+	if waiting := l.waiting.Add(n); waiting == n || waiting <= bufferedDecisions {
+		select {
+		case l.queue <- i:
+			return
+		default:
 		}
 	}
+	l.waiting.Add(-n)
+	l.drop(i)
+}
+
+// drop counts an entry for which there is no room.
+func (l *Log) drop(i item) {
+	l.config.Dropped(1)
+	if !l.dropped.Swap(true) {
+		l.config.Logger.Error("audit log does not keep up, entries are dropped", "index", i.index)
+	}
+}
+
+// take writes what has waited.
+func (l *Log) take(w *writer, i item) {
+	w.take(i)
+	l.waiting.Add(-i.decisions())
 }
 
 // Run writes until ctx is done and what was taken by then is written. It fails only if the file cannot be opened;
@@ -105,7 +164,7 @@ func (l *Log) Run(ctx context.Context) error {
 	for {
 		select {
 		case i := <-l.queue:
-			w.take(i)
+			l.take(w, i)
 			continue
 		default:
 		}
@@ -113,7 +172,7 @@ func (l *Log) Run(ctx context.Context) error {
 		l.dropped.Store(false)
 		select {
 		case i := <-l.queue:
-			w.take(i)
+			l.take(w, i)
 		case <-ctx.Done():
 			return l.drain(w)
 		}
@@ -124,7 +183,7 @@ func (l *Log) drain(w *writer) error {
 	for {
 		select {
 		case i := <-l.queue:
-			w.take(i)
+			l.take(w, i)
 		default:
 			w.finish()
 			return nil

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -220,6 +221,79 @@ func TestFullBuffer(t *testing.T) {
 	}
 	if strings.Join(last, "\n") != strings.Join(want, "\n") {
 		t.Errorf("got %q, want %q", last, want)
+	}
+}
+
+// Large entries wait in smaller numbers.
+func TestDecisionsThatWaitAreBounded(t *testing.T) {
+	const each = bufferedDecisions / 4
+	config := testConfig(t)
+	dropped := 0
+	config.Dropped = func(n int) { dropped += n }
+	run(t, config, func(l *Log) {
+		for i := uint64(1); i <= 6; i++ {
+			a := grantAt(i)
+			a.Events = slices.Repeat(a.Events, each)
+			if i == 6 {
+				a = grantAt(i)
+			}
+			l.Applied(a)
+		}
+		if waiting := l.waiting.Load(); waiting > bufferedDecisions {
+			t.Errorf("%d decisions wait, more than %d", waiting, bufferedDecisions)
+		}
+		for len(l.queue) > 0 {
+			l.waiting.Add(-(<-l.queue).decisions())
+		}
+		if waiting := l.waiting.Load(); waiting != 0 {
+			t.Errorf("%d decisions wait in an empty queue", waiting)
+		}
+		huge := grantAt(7)
+		huge.Events = slices.Repeat(huge.Events, bufferedDecisions+1)
+		l.Applied(huge)
+		if len(l.queue) != 1 {
+			t.Error("an entry that is larger than the bound never waits")
+		}
+		<-l.queue // so many lines take long to write
+		l.waiting.Store(0)
+	})
+	if dropped != 2 {
+		t.Errorf("%d entries were dropped, want the fifth and the sixth", dropped)
+	}
+}
+
+// What gives no line is not kept, and what is kept gives the same lines.
+func TestWhatSaysNothingIsNotKept(t *testing.T) {
+	commands := []lock.Command{
+		lock.Renew{}, lock.RenewMany{Leases: make([]lease.ID, 2)}, lock.RenewMany{Leases: make([]lease.ID, 2)}, lock.Acquire{Resource: "r"},
+		lock.Acquire{Resource: "s"}, lock.Release{}, lock.Cancel{}, lock.Cancel{},
+	}
+	results := []lock.Result{
+		lock.Renewed{}, lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Renewed{}}},
+		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}}, lock.Granted{},
+		lock.Refused{Reason: lock.ReasonHeld}, lock.Released{}, lock.Cancelled{Was: lock.RequestUnknown}, lock.Cancelled{Was: lock.RequestHeld},
+	}
+	for _, renewals := range []bool{false, true} {
+		config := testConfig(t)
+		config.Renewals = renewals
+		l, err := New(config)
+		check(t, err)
+		whole := &group.Applied{Index: 1, Commands: commands, Results: results}
+		kept := &group.Applied{Index: 1}
+		kept.Commands, kept.Results = l.worthKeeping(commands, results)
+		without := func(lines []line) []line {
+			for i := range lines {
+				lines[i].Time = time.Time{}
+			}
+			return lines
+		}
+		got, want := without(linesOf(nil, kept, config)), without(linesOf(nil, whole, config))
+		if !reflect.DeepEqual(got, want) || len(want) == 0 {
+			t.Errorf("renewals %v: got %v, want %v", renewals, got, want)
+		}
+		if !renewals && len(kept.Results) != 3 {
+			t.Errorf("%d results are kept, want what was refused and the cancel of an unknown request", len(kept.Results))
+		}
 	}
 }
 
