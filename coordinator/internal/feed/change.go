@@ -28,41 +28,84 @@ type Change struct {
 	part uint32 // from 1: the how manieth change of its entry it is
 }
 
-// position is where the change stands in its group's log.
-func (c *Change) position() Position { return Position{Index: c.Index, Part: c.part} }
-
-// changeBytes is what a Change occupies besides its names.
-const changeBytes = 160
-
-func (c *Change) size() int {
-	return changeBytes + len(c.Holder.Resource) + len(c.Holder.Client) + len(c.Holder.Identity)
+// kept is a change as the ring has it: with the event that it comes from as it came, which is told apart for those who
+// read it. Mostly there is nobody.
+type kept struct {
+	event lock.Event // LeaseGranted, LeaseEnded or ResourceBroken
+	token lease.Token
+	index uint64
+	now   lock.LeaseTime
+	part  uint32
+	kind  Kind
 }
 
-// changesOf are the changes in the events of one entry, in their order. Each lease that a break ends is told with the
-// token of the break, which comes after them in the events.
-func changesOf(events []lock.Event) []Change {
-	var changes []Change
+// position is where the change stands in its group's log.
+func (k *kept) position() Position { return Position{Index: k.index, Part: k.part} }
+
+// changeBytes is what a change occupies besides its names, with its event.
+const changeBytes = 224
+
+func (k *kept) size() int {
+	const apart = changeBytes
+	switch e := k.event.(type) {
+	case lock.LeaseGranted:
+		return apart + len(e.Resource) + len(e.Client) + len(e.Identity) + len(e.Request)
+	case lock.LeaseEnded:
+		return apart + len(e.Resource) + len(e.Client) + len(e.Identity) + len(e.Request)
+	}
+	return apart + len(k.resource())
+}
+
+func (k *kept) resource() lease.Resource {
+	switch e := k.event.(type) {
+	case lock.LeaseGranted:
+		return e.Resource
+	case lock.LeaseEnded:
+		return e.Resource
+	case lock.ResourceBroken:
+		return e.Resource
+	}
+	return ""
+}
+
+// change tells it in full.
+func (k *kept) change(group uint16) Change {
+	c := Change{Kind: k.kind, Token: k.token, Group: group, Index: k.index, Now: k.now, part: k.part}
+	switch e := k.event.(type) {
+	case lock.LeaseGranted:
+		c.Holder = holderOf(e.Grant)
+	case lock.LeaseEnded:
+		c.Holder = e.Holder
+	case lock.ResourceBroken:
+		c.Holder = lock.Holder{Resource: e.Resource}
+	}
+	return c
+}
+
+// changesOf adds the changes in the events of one entry to changes, which is empty, in their order. Each lease that a
+// break ends is told with the token of the break, which comes after them in the events.
+func changesOf(changes []kept, events []lock.Event) []kept {
 	open := 0 // changes[open:] wait for the token of the break that caused them
 	for _, event := range events {
 		switch e := event.(type) {
 		case lock.LeaseGranted:
-			changes = append(changes, Change{Kind: Granted, Holder: holderOf(e.Grant), Token: e.Token})
+			changes = append(changes, kept{kind: Granted, event: event, token: e.Token})
 			open = len(changes)
 		case lock.LeaseEnded:
-			c := Change{Kind: kindOf(e.Cause), Holder: e.Holder, Token: e.Token}
-			if c.Kind == Broken {
-				c.Token = 0
+			k := kept{kind: kindOf(e.Cause), event: event, token: e.Token}
+			if k.kind == Broken {
+				k.token = 0
 			}
-			changes = append(changes, c)
-			if c.Kind != Broken {
+			changes = append(changes, k)
+			if k.kind != Broken {
 				open = len(changes)
 			}
 		case lock.ResourceBroken:
 			if open == len(changes) {
-				changes = append(changes, Change{Kind: Broken, Holder: lock.Holder{Resource: e.Resource}})
+				changes = append(changes, kept{kind: Broken, event: event})
 			}
 			for i := range changes[open:] {
-				changes[open+i].Token = e.Token
+				changes[open+i].token = e.Token
 			}
 			open = len(changes)
 		default: // waits and the cluster's own affairs are nobody's possession

@@ -276,8 +276,9 @@ func TestRandomReaders(t *testing.T) {
 				}
 				index[g]++
 				f.Applied(uint16(g), index[g], 1, events)
-				for _, c := range changesOf(events) {
-					c.Group, c.Index = uint16(g), index[g]
+				for _, k := range changesOf(nil, events) {
+					k.index = index[g]
+					c := k.change(uint16(g))
 					all[g] = append(all[g], c)
 					for _, w := range followers {
 						if strings.HasPrefix(string(c.Holder.Resource), w.prefix) {

@@ -17,54 +17,63 @@ type ring struct {
 	maxBytes   int
 
 	mu      sync.RWMutex
-	changes []Change // a circle; its length is a power of two
-	first   int      // of the oldest
+	changes []kept // a circle; its length is a power of two
+	first   int    // of the oldest
 	count   int
 	bytes   int
 	floor   Position // the newest change that is not kept any more, or where this node's knowledge begins
 	applied uint64   // last entry of the log that was seen
+	scratch []kept   // of append
 }
 
 // firstRoom is the room that a ring begins with; it doubles as needed.
 const firstRoom = 64
 
+// scratchRoom is how many changes of one entry are put together without making room for them first.
+const scratchRoom = 4096
+
 // append takes an entry's events, and reports whether anything changed.
 func (r *ring) append(index uint64, now lock.LeaseTime, events []lock.Event) bool {
-	changes := changesOf(events)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.applied = max(r.applied, index)
+	changes := changesOf(r.scratch, events)
 	for i := range changes {
-		c := changes[i]
-		c.Group, c.Index, c.Now, c.part = r.group, index, now, uint32(i+1)
-		r.push(c)
+		k := &changes[i]
+		k.index, k.now, k.part = index, now, uint32(i+1)
+		r.push(k)
+	}
+	if cap(changes) <= scratchRoom {
+		clear(changes)
+		r.scratch = changes[:0]
 	}
 	return len(changes) > 0
 }
 
-func (r *ring) push(c Change) {
-	for r.count > 0 && (r.count >= r.maxEntries || r.bytes+c.size() > r.maxBytes) {
+func (r *ring) push(k *kept) {
+	size := k.size()
+	for r.count > 0 && (r.count >= r.maxEntries || r.bytes+size > r.maxBytes) {
 		r.drop()
 	}
 	if r.count == len(r.changes) {
 		r.grow()
 	}
-	*r.at(r.count) = c
+	*r.at(r.count) = *k
 	r.count++
-	r.bytes += c.size()
+	r.bytes += size
 }
 
 func (r *ring) drop() {
 	oldest := r.at(0)
 	r.floor = oldest.position()
 	r.bytes -= oldest.size()
-	*oldest = Change{}
+	*oldest = kept{}
 	r.first++
 	r.count--
 }
 
 func (r *ring) grow() {
-	room := make([]Change, max(firstRoom, 2*len(r.changes)))
+	room := make([]kept, max(firstRoom, 2*len(r.changes)))
 	for i := range r.count {
 		room[i] = *r.at(i)
 	}
@@ -72,7 +81,7 @@ func (r *ring) grow() {
 }
 
 // at is the i-th change from the oldest.
-func (r *ring) at(i int) *Change { return &r.changes[(r.first+i)&(len(r.changes)-1)] }
+func (r *ring) at(i int) *kept { return &r.changes[(r.first+i)&(len(r.changes)-1)] }
 
 // restart forgets everything: the state was replaced by one at this index.
 func (r *ring) restart(index uint64) {
@@ -111,12 +120,12 @@ func (r *ring) read(from Position, prefix string, show func(lease.Resource) bool
 			p.more = true
 			return p
 		}
-		c := r.at(i)
-		if strings.HasPrefix(string(c.Holder.Resource), prefix) && (show == nil || show(c.Holder.Resource)) {
-			p.changes = append(p.changes, *c)
-			p.bytes += c.size()
+		k := r.at(i)
+		if name := k.resource(); strings.HasPrefix(string(name), prefix) && (show == nil || show(name)) {
+			p.changes = append(p.changes, k.change(r.group))
+			p.bytes += k.size()
 		}
-		p.next = c.position()
+		p.next = k.position()
 	}
 	p.next = end
 	return p
