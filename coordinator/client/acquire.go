@@ -140,6 +140,13 @@ func (o options) check(resource string) error {
 	return nil
 }
 
+// isMisdated reports whether a request was refused for its lease time: that came from a node that lags, or the cluster was
+// restored since.
+func isMisdated(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.Reason == lockpb.Reason_REQUEST_TOO_OLD || e.Reason == lockpb.Reason_INVALID && e.Field == "as_of")
+}
+
 // rounds makes requests until one ends in a lease or in an error that another request would not cure.
 func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease, error) {
 	now := c.clock.Now()
@@ -151,15 +158,18 @@ func (c *Client) rounds(ctx context.Context, resource string, o options) (*Lease
 			end = now + round
 		}
 		l, err := c.ask(ctx, resource, o, now, end)
+		misdated := isMisdated(err)
+		if misdated {
+			c.asOf.forget()
+		}
 		switch {
 		case err == nil:
 			return l, nil
 		case o.request != "": // the caller's own request has one life
 			return nil, err
 		case errors.Is(err, errLapsed), errors.Is(err, ErrRequestEnded): // granted and ended again
-		case errors.Is(err, ErrRequestTooOld) && tooOld < 3: // our lease time came from a node that lags
+		case misdated && tooOld < 3:
 			tooOld++
-			c.asOf.forget()
 		case end > now && errors.Is(err, ErrAlreadyHeld) && c.leftovers.has(resource, c.clock.Now()):
 		case o.endless && errors.Is(err, ErrWaitTimeout):
 		case o.endless && errors.Is(err, ErrWaitTooLong) && round > time.Second:

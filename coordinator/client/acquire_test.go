@@ -356,6 +356,35 @@ func TestTooOldIsAskedAgainWithFreshLeaseTime(t *testing.T) {
 	})
 }
 
+// A cluster that was restored from a backup has an earlier lease time than its clients remember.
+func TestLeaseTimeThatWentBack(t *testing.T) {
+	inBubble(t, func(t *testing.T, s *clienttest.Server) {
+		c := dial(t, s, client.Config{})
+		time.Sleep(time.Hour)
+		if err := acquire(t, c).Release(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		const restored = time.Hour - time.Minute
+		s.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			switch m := call.Request.(type) {
+			case *lockpb.StatusRequest:
+				return &lockpb.StatusResponse{AsOf: int64(restored)}, nil
+			case *lockpb.AcquireRequest:
+				if m.GetAsOf() > int64(restored) {
+					st, err := status.New(codes.InvalidArgument, "as_of is ahead").WithDetails(
+						&lockpb.Refusal{Reason: lockpb.Reason_INVALID, Applied: lockpb.Applied_NO, Field: "as_of"})
+					if err != nil {
+						return nil, err
+					}
+					return nil, st.Err()
+				}
+			}
+			return next(ctx)
+		})
+		acquire(t, c)
+	})
+}
+
 func TestRequestIDFindsTheFirstEffect(t *testing.T) {
 	inBubble(t, func(t *testing.T, s *clienttest.Server) {
 		a := acquire(t, dial(t, s, client.Config{ClientID: "job-7"}), client.RequestID("r1"))

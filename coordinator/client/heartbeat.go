@@ -46,7 +46,7 @@ func (h *heartbeat) leave() {
 func (c *Client) renewTogether(due *Lease, now time.Duration) {
 	found := c.agenda.upTo(now+ahead(due.TTL()), maxHeartbeat)
 	if !slices.Contains(found, due) {
-		found = append(found, due) // the bound has cut it off
+		found = append(found[:min(len(found), maxHeartbeat-1)], due) // the bound has cut it off
 	}
 	type destination struct{ addr, keyID string }
 	beats := make(map[destination]*heartbeat, 1)
@@ -118,14 +118,27 @@ func (h *heartbeat) send() {
 		return
 	}
 	again := pause(1, retryAfter(err))
+	asOf := h.asOf(resp)
 	for i, l := range h.leases {
 		if err != nil {
 			l.renewed(renewal{}, sent, err, again)
 			continue
 		}
 		r, err := resultOf(resp, i, l)
+		r.asOf = asOf
 		l.renewed(r, sent, err, again)
 	}
+}
+
+// asOf is the lease time of an answer. Each group has a clock of its own, and an answer of several says the latest of them,
+// which is nothing to go by: then it is 0.
+func (h *heartbeat) asOf(resp *lockpb.HeartbeatResponse) int64 {
+	for _, id := range h.ids {
+		if id.Group() != h.ids[0].Group() {
+			return 0
+		}
+	}
+	return resp.GetAsOf()
 }
 
 // resultOf is what a heartbeat's answer says of the lease at a place.
@@ -139,7 +152,7 @@ func resultOf(resp *lockpb.HeartbeatResponse, i int, l *Lease) (renewal, error) 
 		e.fill(b.GetRefusal())
 		return renewal{}, e
 	}
-	return renewal{remaining: millis(b.GetRemaining()), ticket: b.GetTicket(), asOf: resp.GetAsOf()}, nil
+	return renewal{remaining: millis(b.GetRemaining()), ticket: b.GetTicket()}, nil
 }
 
 // maxSingles bounds the renewals that are sent at once where there are no heartbeats.

@@ -92,7 +92,7 @@ type renewal struct {
 	remaining time.Duration
 	ttl       time.Duration
 	ticket    string
-	asOf      int64
+	asOf      int64 // 0: not known
 	index     uint64
 }
 
@@ -103,7 +103,9 @@ func renewalOf(r *lockpb.RenewResponse) renewal {
 // extend applies the answer to a question that left at sent. A deadline never moves back: each that was computed was a
 // promise, and the coordinator's own only grows. The caller holds mu.
 func (l *Lease) extend(r renewal, sent time.Duration) {
-	l.c.asOf.learn(l.id.Group(), r.asOf, l.c.clock.Now())
+	if r.asOf > 0 {
+		l.c.asOf.learn(l.id.Group(), r.asOf, l.c.clock.Now())
+	}
 	if r.ttl > 0 {
 		l.ttl = r.ttl
 	}
