@@ -9,6 +9,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/lychgate/lychgate/coordinator/internal/sparse"
 )
 
 // PeerDialer opens a connection to a member at its address (host:port), whichever way nodes speak to one another. It
@@ -47,7 +49,8 @@ type Port struct {
 	listener net.Listener
 	serving  sync.WaitGroup
 	limit    chan struct{} // a place for each connection that has not said hello yet
-	said     saidLately
+	refused  *sparse.Log   // who was not let in: strangers must not fill the disk
+	faults   *sparse.Log
 
 	mu      sync.Mutex
 	members map[string]string // id to address
@@ -74,6 +77,7 @@ func NewPort(config PortConfig) *Port {
 	}
 	p := &Port{
 		config: config, limit: make(chan struct{}, maxGreeting),
+		refused: sparse.New(config.Logger, 1, repeatAfter), faults: sparse.New(config.Logger, 1, repeatAfter),
 		members: make(map[string]string), layers: make(map[uint16]*layer), open: make(map[net.Conn]struct{}),
 	}
 	for _, m := range config.Members {
@@ -170,7 +174,7 @@ func (p *Port) accept() {
 			return
 		default: // no file descriptors, for example
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			p.say("accepting peers", "error", err)
+			p.faults.Warn("accepting peers", "error", err)
 			time.Sleep(pause)
 			continue
 		}
@@ -181,7 +185,7 @@ func (p *Port) accept() {
 				p.greet(conn)
 			})
 		default:
-			p.say("peer refused", "remote", conn.RemoteAddr().String(), "reason", "too many connections have not said who they are")
+			p.refused.Warn("peer refused", "remote", conn.RemoteAddr().String(), "reason", "too many connections have not said who they are")
 			_ = conn.Close() // it learns no more than that
 		}
 	}
@@ -204,7 +208,7 @@ func (p *Port) greet(conn net.Conn) {
 	if err != nil {
 		_ = conn.Close()
 		if !p.isClosed() && !errors.Is(err, io.EOF) {
-			p.say("peer refused", "remote", conn.RemoteAddr().String(), "error", err)
+			p.refused.Warn("peer refused", "remote", conn.RemoteAddr().String(), "error", err)
 		}
 		return
 	}
@@ -213,7 +217,7 @@ func (p *Port) greet(conn net.Conn) {
 	if err := writeHello(conn, answer); err != nil || said != accepted {
 		_ = conn.Close()
 		if said != accepted && said != refusedGroup { // a group that is not open yet is every start
-			p.say("peer refused", "remote", conn.RemoteAddr().String(), "node", h.node, "group", h.group, "cluster", h.cluster, "reason", said.String())
+			p.refused.Warn("peer refused", "remote", conn.RemoteAddr().String(), "node", h.node, "group", h.group, "cluster", h.cluster, "reason", said.String())
 		}
 		return
 	}
@@ -295,43 +299,8 @@ func (p *Port) introduce(ctx context.Context, conn net.Conn, member string, numb
 	case answer.verdict != accepted:
 		return fmt.Errorf("it refused the connection: %s", answer.verdict)
 	case answer.node != member:
-		p.say("the address of a member is another node's", "member", member, "node", answer.node)
+		p.faults.Warn("the address of a member is another node's", "member", member, "node", answer.node)
 		return fmt.Errorf("it is node %q", answer.node)
 	}
 	return conn.SetDeadline(time.Time{})
-}
-
-// say logs at most one line in a while for each message: strangers must not fill the disk.
-func (p *Port) say(message string, values ...any) {
-	if skipped, ok := p.said.allow(message, time.Now()); ok {
-		p.config.Logger.Warn(message, append(values, "skipped_before", skipped)...)
-	}
-}
-
-// saidLately bounds how often each of a few messages is logged.
-type saidLately struct {
-	mu   sync.Mutex
-	last map[string]saying
-}
-
-type saying struct {
-	at      time.Time
-	skipped int
-}
-
-// allow reports whether a message may be logged now, and how many were not since the last.
-func (s *saidLately) allow(message string, now time.Time) (skipped int, ok bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last == nil {
-		s.last = make(map[string]saying)
-	}
-	last, known := s.last[message]
-	if known && now.Sub(last.at) < repeatAfter {
-		last.skipped++
-		s.last[message] = last
-		return 0, false
-	}
-	s.last[message] = saying{at: now}
-	return last.skipped, true
 }
