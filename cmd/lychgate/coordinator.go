@@ -36,7 +36,7 @@ for development.`,
 		if err != nil {
 			return err
 		}
-		collectLess()
+		defer careForHeap()()
 		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
 		return node.Run(cmd.Context())
 	}
