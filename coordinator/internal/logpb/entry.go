@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/crc32"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -22,18 +23,22 @@ func EncodeEntry(e lock.Entry) ([]byte, error) {
 	if e.Now < 0 || e.Now > lock.MaxLeaseTime {
 		return nil, fmt.Errorf("encode log entry: the lease time is %d", e.Now)
 	}
-	message := &Entry{Now: int64(e.Now), Commands: make([]*Command, len(e.Commands))}
+	const usual = 112 // bytes of a command
+	w := writer{out: make([]byte, entryPrefix, entryPrefix+16+usual*len(e.Commands))}
+	if e.Now != 0 {
+		w.out = protowire.AppendTag(w.out, entryNow, protowire.VarintType)
+		w.out = protowire.AppendVarint(w.out, uint64(e.Now))
+	}
 	for i, c := range e.Commands {
-		if err := encodable(c); err != nil {
+		err := encodable(c)
+		if err == nil {
+			err = w.command(c)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("encode log entry: command %d: %w", i+1, err)
 		}
-		message.Commands[i] = encodeCommand(c)
 	}
-	out := make([]byte, entryPrefix, entryPrefix+64*(1+len(e.Commands)))
-	out, err := proto.MarshalOptions{Deterministic: true}.MarshalAppend(out, message)
-	if err != nil {
-		return nil, fmt.Errorf("encode log entry: %w", err)
-	}
+	out := w.out
 	out[0] = entryVersion(e.Commands)
 	binary.BigEndian.PutUint32(out[1:], crc32.Checksum(out[entryPrefix:], castagnoli))
 	return out, nil
@@ -47,11 +52,13 @@ func encodable(c lock.Command) error {
 		if !knownMode(LeaseMode(c.Mode)) {
 			return fmt.Errorf("the mode is %v", c.Mode)
 		}
+		return nil
 	case lock.PutPolicy:
 		target = c.Target
 	case lock.DeletePolicy:
 		target = c.Target
 	default:
+		return nil
 	}
 	if _, ok := TargetKind_name[int32(target.Kind)]; !ok {
 		return fmt.Errorf("the policy's target is of the kind %v", target.Kind)
@@ -98,25 +105,72 @@ func decodeEntry(b []byte) (lock.Entry, error) {
 }
 
 func decodeEntryBody(b []byte) (lock.Entry, error) {
-	var message Entry
-	if err := proto.Unmarshal(b, &message); err != nil {
-		return lock.Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, err)
-	}
-	if err := known(&message); err != nil {
-		return lock.Entry{}, err
-	}
-	if now := lock.LeaseTime(message.GetNow()); now < 0 || now > lock.MaxLeaseTime {
-		return lock.Entry{}, fmt.Errorf("%w: the lease time is %d", ErrCorrupt, now)
-	}
-	e := lock.Entry{Now: lock.LeaseTime(message.GetNow()), Commands: make([]lock.Command, len(message.GetCommands()))}
-	for i, c := range message.GetCommands() {
-		command, err := decodeCommand(c)
-		if err != nil {
-			return lock.Entry{}, fmt.Errorf("command %d: %w", i+1, err)
+	e := lock.Entry{Commands: make([]lock.Command, 0, countCommands(b))}
+	var r reader
+	for len(b) > 0 {
+		number, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return lock.Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, protowire.ParseError(n))
 		}
-		e.Commands[i] = command
+		b = b[n:]
+		switch {
+		case number == entryNow && typ == protowire.VarintType:
+			var now uint64
+			now, n = protowire.ConsumeVarint(b)
+			e.Now = lock.LeaseTime(now)
+		case number == entryCommands && typ == protowire.BytesType:
+			var raw []byte
+			raw, n = protowire.ConsumeBytes(b)
+			if n < 0 {
+				break
+			}
+			c, err := r.read(raw)
+			if err != nil {
+				return lock.Entry{}, fmt.Errorf("command %d: %w", len(e.Commands)+1, err)
+			}
+			e.Commands = append(e.Commands, c)
+		default:
+			n = protowire.ConsumeFieldValue(number, typ, b)
+			if n >= 0 {
+				return lock.Entry{}, fmt.Errorf("%w: Entry has an unknown field", ErrUnknown)
+			}
+		}
+		if n < 0 {
+			return lock.Entry{}, fmt.Errorf("%w: %w", ErrCorrupt, protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	if e.Now < 0 || e.Now > lock.MaxLeaseTime {
+		return lock.Entry{}, fmt.Errorf("%w: the lease time is %d", ErrCorrupt, e.Now)
 	}
 	return e, nil
+}
+
+// read reads a command.
+func (r *reader) read(raw []byte) (lock.Command, error) {
+	if c, ok := r.command(raw); ok {
+		return c, nil
+	}
+	var message Command
+	if err := proto.Unmarshal(raw, &message); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCorrupt, err)
+	}
+	return decodeCommand(&message)
+}
+
+// countCommands is how many commands there are, if the entry is what it seems to be.
+func countCommands(b []byte) (commands int) {
+	for len(b) > 0 {
+		number, _, n := protowire.ConsumeField(b)
+		if n < 0 {
+			return commands
+		}
+		if number == entryCommands {
+			commands++
+		}
+		b = b[n:]
+	}
+	return commands
 }
 
 // known refuses a message with fields of its own that this release does not know.

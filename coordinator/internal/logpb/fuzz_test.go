@@ -22,6 +22,10 @@ func FuzzDecodeEntry(f *testing.F) {
 	f.Add(b[entryPrefix:])
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, data []byte) {
+		e, err := decodeEntryBody(data)
+		if want, wantErr := decodeByMessages(data); !reflect.DeepEqual(e, want) || (err == nil) != (wantErr == nil) {
+			t.Fatalf("got %+v, %v; by protobuf %+v, %v", e, err, want, wantErr)
+		}
 		for _, b := range [][]byte{data, sealEntry(data), sealEntryAs(2, data)} {
 			e, err := DecodeEntry(b)
 			if err != nil {
