@@ -259,7 +259,11 @@ func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 		return refused
 	}
 	defer leave()
-	return next(srv, &admitted{stream, ctx})
+	serve := func(stream grpc.ServerStream) error { return next(srv, &admitted{stream, ctx}) }
+	if info.IsClientStream {
+		return serve(stream) // a session looks after this by itself
+	}
+	return s.unstalled(stream, serve)
 }
 
 // admitted is a stream whose caller is known.

@@ -65,7 +65,7 @@ type Server struct {
 	callers func(context.Context) lease.Identity // who calls, for tests; nil: everybody is the same
 	peers   *peers
 	news    *news         // of leaders
-	stall   time.Duration // of a session's reader
+	stall   time.Duration // how long the reader of a stream may take nothing
 	sight   sight         // of watches
 	health  *health.Server
 	closing context.Context // done once the node is stopping

@@ -370,6 +370,29 @@ func TestSlowWatchIsResynced(t *testing.T) {
 	<-slow.done
 }
 
+// A client that reads nothing of its watch over gRPC is cut off, so that it does not keep the place of another.
+func TestWatchThatIsNotRead(t *testing.T) {
+	c := newCluster(t, 1)
+	n := c.leader()
+	n.server.stall = 300 * time.Millisecond
+	stream, err := n.locks.Watch(c.context(), &lockpb.WatchRequest{})
+	check(t, err)
+	c.until("the watch is there", func() bool { return n.server.calls.Load() == 1 })
+	s := c.talk(n)
+	for batch := range 10 { // much more than a connection holds of what is not read
+		calls := make([]*lockpb.Call, 100)
+		for i := range calls {
+			calls[i] = acquireCall(acquireOf(fmt.Sprintf("%s/%d/%d", strings.Repeat("r", 200), batch, i), "A", fmt.Sprint(batch, "/", i), 0))
+		}
+		s.answer(s.send(calls...))
+	}
+	c.until("the watch is cut off", func() bool { return n.server.calls.Load() == 1 })
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	wantRefusal(t, err, lockpb.Reason_OVERLOADED, lockpb.Applied_NO)
+}
+
 // A revision that is older than what is kept begins with a resync, as does one of an earlier life of the cluster.
 func TestOldRevisionIsResynced(t *testing.T) {
 	c := (&cluster{t: t, feed: feed.Config{Entries: 2}}).begun(1)
