@@ -54,7 +54,7 @@ func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 		}
 		sh.doubt()
 		impatient := time.Since(found) > c.patience && !(c.waits && unknown)
-		if impatient || !sleep(ctx, changed, pause) {
+		if impatient || !sh.sleep(ctx, changed, pause) {
 			return answer, givenUp(last, unknown)
 		}
 		pause = min(2*pause, longestPause)
@@ -65,7 +65,23 @@ func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = 200 * time.Millisecond
+	// eachPause is how much longer a pause is for every other call that pauses. Without a leader all calls of a busy node do;
+	// thousands of them that look for it five times a second leave the election no time on a busy machine.
+	eachPause  = 200 * time.Microsecond
+	crowdPause = 2 * time.Second // but not more
 )
+
+// sleep is a pause of a call among others.
+func (sh *shard) sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
+	crowd := sh.pausing.Add(1)
+	defer sh.pausing.Add(-1)
+	return sleep(ctx, changed, amid(crowd, d))
+}
+
+// amid is how long a call pauses among so many, itself included.
+func amid(crowd int64, d time.Duration) time.Duration {
+	return max(d, min(time.Duration(crowd-1)*eachPause, crowdPause))
+}
 
 func sleep(ctx context.Context, changed <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)

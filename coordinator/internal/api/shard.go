@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"sync/atomic"
 
 	"google.golang.org/grpc/metadata"
 
@@ -21,6 +22,7 @@ type shard struct {
 	group  Group
 	reigns *reigns
 
+	pausing atomic.Int64  // calls between two attempts to reach a leader
 	listing chan struct{} // capacity 1: a large list is being made
 }
 
