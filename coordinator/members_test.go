@@ -166,6 +166,16 @@ func testNodesJoinAndLeave(t *testing.T, groups int) {
 	wantReason(t, "a node removes itself", r.remove(0, "n1"), lockpb.Reason_INVALID)
 	_, err = r.cluster(0).Join(r.context(), &lockpb.JoinRequest{Node: &lockpb.Node{Id: "n6", Peer: "here", Grpc: "a:1", Http: "a:2"}})
 	wantReason(t, "no address", err, lockpb.Reason_INVALID)
+	for what, node := range map[string]*lockpb.Node{
+		"no port":            {Id: "n6", Peer: "h:99999", Grpc: "h:1", Http: "h:2"},
+		"one port for two":   {Id: "n6", Peer: "h:1", Grpc: "h:2", Http: "h:2"},
+		"a port with a name": {Id: "n6", Peer: "h:1", Grpc: "h:grpc", Http: "h:2"},
+	} {
+		_, err = r.cluster(0).Join(r.context(), &lockpb.JoinRequest{Node: node})
+		wantReason(t, what, err, lockpb.Reason_INVALID)
+	}
+	_, err = r.cluster(0).Join(r.context(), &lockpb.JoinRequest{Node: &lockpb.Node{Id: "n6", Peer: "h:1", Grpc: r.configs[1].Members[1].GRPC, Http: "h:2"}})
+	wantReason(t, "an address at which calls reach a member", err, lockpb.Reason_MEMBER_EXISTS)
 
 	// Leadership goes where it is sent.
 	out, err := r.cluster(0).Transfer(r.context(), &lockpb.TransferRequest{To: "n5", Group: proto.Uint32(0)})

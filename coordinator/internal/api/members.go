@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -150,10 +151,28 @@ func (sh *shard) joinHere(ctx context.Context, m lock.Member) (*lockpb.JoinRespo
 	if refused := sh.publish(ctx, group); refused != nil {
 		return nil, refused
 	}
+	if err := sh.mayHave(m); err != nil {
+		return nil, memberRefusal(err)
+	}
 	if err := group.Join(ctx, m); err != nil {
 		return nil, memberRefusal(err)
 	}
 	return &lockpb.JoinResponse{Nodes: nodesOf(sh.roll())}, nil
+}
+
+// mayHave refuses a node with an address at which calls reach another member. The group looks at the peer address.
+func (sh *shard) mayHave(m lock.Member) error {
+	members, _ := sh.roll()
+	for _, other := range members {
+		for _, address := range []string{m.GRPC, m.HTTP} {
+			if other.ID != m.ID && slices.Contains([]string{other.Peer, other.GRPC, other.HTTP}, address) {
+				return &group.MemberError{
+					Reason: group.MemberExists, Member: m.ID, Detail: fmt.Sprintf("member %q has the address %s", other.ID, address),
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // publish writes the addresses of the members into the state that so far only configurations have: the node that joins, and
@@ -233,9 +252,16 @@ func parseMember(in *lockpb.Node) (lock.Member, *refusal) {
 		{"node.grpc", in.GetGrpc()},
 		{"node.http", in.GetHttp()},
 	} {
-		if host, port, err := net.SplitHostPort(a.address); err != nil || host == "" || port == "" || port == "0" {
+		host, port, err := net.SplitHostPort(a.address)
+		if err != nil || host == "" {
 			return lock.Member{}, invalid(a.field, fmt.Sprintf("%s %q is not host:port", a.field, a.address))
 		}
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+			return lock.Member{}, invalid(a.field, fmt.Sprintf("%s %q: the port is not a number from 1 to 65535", a.field, a.address))
+		}
+	}
+	if p, g, h := in.GetPeer(), in.GetGrpc(), in.GetHttp(); p == g || g == h || h == p {
+		return lock.Member{}, invalid("node", "two addresses of the node are the same")
 	}
 	return lock.Member{ID: in.GetId(), Peer: in.GetPeer(), GRPC: in.GetGrpc(), HTTP: in.GetHttp()}, nil
 }
