@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -163,20 +164,21 @@ func (s *session) take() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var message []byte
-	n := 0
+	taken, calls := 0, 0
 	for _, c := range s.queue {
-		if n == maxMessageCalls || len(message) > maxMessageBytes {
+		if calls == maxMessageCalls || len(message) > maxMessageBytes {
 			break
 		}
-		s.queue[n] = nil
-		n++
+		s.queue[taken] = nil
+		taken++
 		if c.raw != nil {
+			calls++
 			message = append(message, c.raw...)
 			s.bytes -= len(c.raw)
 			c.raw, c.sent = nil, true
 		}
 	}
-	s.queue = s.queue[n:]
+	s.queue = s.queue[taken:]
 	if len(s.queue) == 0 {
 		s.queue = nil
 	}
@@ -283,6 +285,9 @@ func (s *session) abandon(c *inflight) (answer *lockpb.Answer, sent bool) {
 	if !c.sent {
 		s.bytes -= len(c.raw)
 		c.raw = nil
+		if len(s.queue) > 2*maxSessionCalls { // while nothing can be sent, those that were given up would pile up
+			s.queue = slices.DeleteFunc(s.queue, func(c *inflight) bool { return c.raw == nil })
+		}
 		return nil, false
 	}
 	s.next++
