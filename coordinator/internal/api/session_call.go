@@ -173,7 +173,7 @@ func (x *session) commandOf(request *lockpb.Call) (*shard, lock.Command, *refusa
 		if refused != nil {
 			return nil, nil, refused
 		}
-		return x.of(cmd.Resource), cmd, x.allowAcquire(x.ctx, cmd.Mode, cmd.Resource)
+		return x.of(cmd.Resource), cmd, nil
 	case *lockpb.Call_Renew:
 		cmd, refused := parseRenew(x.identity, kind.Renew)
 		return x.leased(cmd.Lease, cmd, refused)
