@@ -2,7 +2,6 @@ package group
 
 import (
 	"bufio"
-	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -37,42 +36,16 @@ type Saved struct {
 	Members     []string `json:"members"`
 }
 
-// Save writes the group's state to w, whole and as of one entry of the log, with all that was acknowledged before the call. It
-// works on the leader only, and holds nobody up: the state is frozen, and what changes meanwhile is copied. An error, of
-// w or of this node, leaves w with a beginning that Restore refuses.
-func (g *Group) Save(ctx context.Context, w io.Writer) (Saved, error) {
-	if _, err := g.Read(ctx, func(*lock.Machine) {}); err != nil {
-		return Saved{}, err
+// WriteSave writes a save of a frozen state to w (Group.Freeze). An error, which is w's, leaves w with a beginning that
+// Restore refuses. That nothing is missing that was acknowledged before is the caller's to see to: freeze after a Read.
+func WriteSave(w io.Writer, saved Saved, state *lock.Snapshot) error {
+	if err := writeSaved(w, saved); err != nil {
+		return fmt.Errorf("save: %w", err)
 	}
-	snapshot, info := g.replica.freeze()
-	saved := Saved{
-		Cluster: info.Cluster, Group: g.config.Group, Incarnation: info.Incarnation, Version: info.Version, Index: info.Index,
-		Term: g.raft.Load().CurrentTerm(), Node: g.config.Node,
+	if err := logpb.WriteSnapshot(w, state); err != nil {
+		return fmt.Errorf("save: %w", err)
 	}
-	for _, p := range g.Peers() {
-		saved.Members = append(saved.Members, p.ID)
-	}
-	stoppable := &stoppableWriter{ctx, w}
-	if err := writeSaved(stoppable, saved); err != nil {
-		return Saved{}, fmt.Errorf("save: %w", err)
-	}
-	if err := logpb.WriteSnapshot(stoppable, snapshot); err != nil {
-		return Saved{}, fmt.Errorf("save: %w", err)
-	}
-	return saved, nil
-}
-
-// stoppableWriter writes until its context ends.
-type stoppableWriter struct {
-	ctx context.Context //nolint:containedctx // it is that of the call
-	w   io.Writer
-}
-
-func (s *stoppableWriter) Write(p []byte) (int, error) {
-	if s.ctx.Err() != nil {
-		return 0, context.Cause(s.ctx)
-	}
-	return s.w.Write(p)
+	return nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
