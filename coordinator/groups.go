@@ -18,17 +18,16 @@ import (
 
 // hosted are the groups of a node: one replica of each, on one peer port.
 type hosted struct {
-	port    *group.Port
-	groups  []*group.Group
-	audits  []*audit.Log // of each group; none if there is no audit log
-	members int
-	misfit  chan error // the cluster has another number of groups than this node
-	logger  *slog.Logger
+	port   *group.Port
+	groups []*group.Group
+	audits []*audit.Log // of each group; none if there is no audit log
+	misfit chan error   // the cluster has another number of groups than this node
+	logger *slog.Logger
 }
 
 // newGroups makes all groups and does no I/O.
 func (n *Node) newGroups(signer *ticket.Signer, config api.Config, security *secured) (*hosted, error) {
-	h := &hosted{members: len(n.config.Members), misfit: make(chan error, 1), logger: n.deps.Logger}
+	h := &hosted{misfit: make(chan error, 1), logger: n.deps.Logger}
 	base := n.groupConfig(signer)
 	port := group.PortConfig{
 		Node: n.config.Node, Members: base.Members, Address: n.config.Listen.Peer, Cluster: h.cluster, Logger: n.deps.Logger,
@@ -195,14 +194,11 @@ func (h *hosted) partName(i int) string {
 // handOver makes other nodes the leaders before this one stops to serve: the other nodes send every call to the leader,
 // and the last connections here may take their time to end. The calls that wait here go on to the new leader.
 func (h *hosted) handOver(bound time.Duration) {
-	if h.members == 1 {
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	var handing sync.WaitGroup
 	for i, g := range h.groups {
-		if _, leads := g.Leader(); !leads {
+		if _, leads := g.Leader(); !leads || len(g.Peers()) == 1 {
 			continue
 		}
 		handing.Go(func() {

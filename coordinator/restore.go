@@ -80,7 +80,7 @@ func restoreSnapshot(config Config, how Recovery, base group.Restoration) (_ Rec
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, clear(config.Dir))
+			err = errors.Join(err, clearGroups(config.Dir))
 		}
 	}()
 	if err := os.MkdirAll(config.Dir, 0o700); err != nil {
@@ -169,8 +169,8 @@ func vacant(dir string) error {
 	return nil
 }
 
-// clear takes away what a restore that failed has left, where nothing was before.
-func clear(dir string) error {
+// clearGroups takes away what a restore that failed has left, where nothing was before.
+func clearGroups(dir string) error {
 	found, err := groupFiles(dir)
 	for _, path := range found {
 		err = errors.Join(err, os.RemoveAll(path))

@@ -10,8 +10,8 @@ import (
 // EnvPrefix begins the name of every environment variable that is read.
 const EnvPrefix = "LYCHGATE_"
 
-// Not keys: what the client commands read (commands on the machine of a server share its environment), and what Kubernetes sets in every container of a namespace that
-// has a Service named lychgate.
+// Not keys: what the client commands read (commands on the machine of a server share its environment), and what
+// Kubernetes sets in every container of a namespace that has a Service named lychgate.
 var notKeys = []*regexp.Regexp{
 	regexp.MustCompile(`^LYCHGATE_(ADDR|LEASE|PROXY|TLS_CA|TLS_CERT|TLS_KEY|TOKEN_FILE)$`),
 	regexp.MustCompile(`^LYCHGATE_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?)$`),
