@@ -119,6 +119,24 @@ func (s *Server) allowKnown(ctx context.Context) *refusal {
 	return s.deniedTo(id, access.Read, "anything here")
 }
 
+// allowCancel refuses a caller who may acquire nothing. A cancel of what was never seen is remembered, so it must not be
+// open to those who may only read.
+func (s *Server) allowCancel(ctx context.Context) *refusal {
+	if forwarded(ctx) || s.isSelf(ctx) {
+		return nil // it was asked where the call came in
+	}
+	id, refused := s.known(ctx)
+	if refused != nil {
+		return refused
+	}
+	for _, right := range []access.Right{access.Acquire, access.Shared} {
+		if len(s.config.Security.Rules.Prefixes(id, right, "")) > 0 {
+			return nil
+		}
+	}
+	return s.deniedTo(id, access.Acquire, "acquire anything, so there is nothing to cancel")
+}
+
 // allowNodes refuses whoever is no member, as far as that can be known.
 func (s *Server) allowNodes(c *caller) *refusal {
 	if s.config.Security.Keys == nil || (c.sender.Kind == peertls.Node && s.believed(c.sender)) {

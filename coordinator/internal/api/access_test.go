@@ -378,6 +378,32 @@ func TestSessionAsksForRights(t *testing.T) {
 	}
 }
 
+// A cancel of an unknown request is remembered, so who may only read cannot make one.
+func TestCancelTakesTheRightToAcquireSomething(t *testing.T) {
+	c := newGuardedCluster(t, 1)
+	n := c.nodes[0]
+	for id, allowed := range map[string]bool{"acme:worker": true, "acme:auditor": false} {
+		cancel := &lockpb.CancelRequest{ClientId: "c1", RequestId: "r1", Resource: "ledger/eu"}
+		_, err := n.locks.Cancel(by(c.context(), id), cancel)
+		if (err == nil) != allowed || (!allowed && received(err, "?").reason() != lockpb.Reason_PERMISSION_DENIED) {
+			t.Errorf("%s: %v", id, err)
+		}
+		stream, err := n.locks.Session(by(c.context(), id))
+		check(t, err)
+		check(t, stream.Send(&lockpb.SessionRequest{Calls: []*lockpb.Call{{Id: 1, Kind: &lockpb.Call_Cancel{Cancel: cancel}}}}))
+		var answers []*lockpb.Answer
+		for len(answers) == 0 {
+			message, err := stream.Recv()
+			check(t, err)
+			answers = message.GetAnswers()
+		}
+		if reason := answers[0].GetFailure().GetRefusal().GetReason(); (answers[0].GetCancel() != nil) != allowed ||
+			(!allowed && reason != lockpb.Reason_PERMISSION_DENIED) {
+			t.Errorf("%s in a session: %v", id, answers[0])
+		}
+	}
+}
+
 // Who holds what may be told from the digest of it.
 func TestDigestTakesTheRightToReadEverything(t *testing.T) {
 	c := newGuardedCluster(t, 1)

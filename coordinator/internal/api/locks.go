@@ -113,7 +113,12 @@ func (s *Server) releaseAnywhere(ctx context.Context, in *lockpb.ReleaseRequest)
 
 // Cancel implements lockpb.LocksServer.
 func (s *Server) Cancel(ctx context.Context, in *lockpb.CancelRequest) (*lockpb.CancelResponse, error) {
-	return serve(ctx, s, opCancel, func(ctx context.Context) (*lockpb.CancelResponse, *refusal) { return s.cancelAnywhere(ctx, in) })
+	return serve(ctx, s, opCancel, func(ctx context.Context) (*lockpb.CancelResponse, *refusal) {
+		if refused := s.allowCancel(ctx); refused != nil {
+			return nil, refused
+		}
+		return s.cancelAnywhere(ctx, in)
+	})
 }
 
 // Break implements lockpb.LocksServer. It is never repeated by itself: twice would end two holders.
