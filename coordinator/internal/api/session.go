@@ -70,6 +70,7 @@ type sessionCall struct {
 	outcome group.Outcome // told by the group
 	err     error
 	wait    *group.Wait // of an acquire that may wait
+	pulse   *pulse      // of a heartbeat that is one command
 
 	// Under the session's lock.
 	cancel   context.CancelFunc // of one that has a goroutine

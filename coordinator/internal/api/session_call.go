@@ -144,7 +144,7 @@ func keeps(op operation) bool {
 // beginHere makes the command of a call that this node can serve by itself, and reports whether it is to be submitted.
 // Otherwise the call has been answered, and has no shard, or it is for anywhere.
 func (x *session) beginHere(c *sessionCall, leading []submitter) bool {
-	sh, cmd, refused := x.commandOf(c.request)
+	sh, cmd, refused := x.commandOf(c)
 	if refused != nil {
 		x.finish(c, nil, refused)
 		return false
@@ -166,8 +166,8 @@ func (x *session) beginHere(c *sessionCall, leading []submitter) bool {
 }
 
 // commandOf checks a call, and says for which group it is. A call that takes more than one command has none.
-func (x *session) commandOf(request *lockpb.Call) (*shard, lock.Command, *refusal) {
-	switch kind := request.GetKind().(type) {
+func (x *session) commandOf(c *sessionCall) (*shard, lock.Command, *refusal) {
+	switch kind := c.request.GetKind().(type) {
 	case *lockpb.Call_Acquire:
 		cmd, refused := x.acquisition(x.ctx, kind.Acquire)
 		if refused != nil {
@@ -181,8 +181,10 @@ func (x *session) commandOf(request *lockpb.Call) (*shard, lock.Command, *refusa
 		cmd, refused := parseRelease(x.identity, kind.Release)
 		return x.leased(cmd.Lease, cmd, refused)
 	case *lockpb.Call_Cancel:
-		return x.shards[0], nil, x.allowKnown(x.ctx)
-	case *lockpb.Call_Heartbeat, *lockpb.Call_Abandon:
+		return x.shards[0], nil, x.allowCancel(x.ctx)
+	case *lockpb.Call_Heartbeat:
+		return x.beatOf(c, kind.Heartbeat)
+	case *lockpb.Call_Abandon:
 	}
 	return x.shards[0], nil, nil
 }

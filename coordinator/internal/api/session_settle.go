@@ -48,7 +48,9 @@ func (c *sessionCall) result() (*lockpb.Answer, *refusal) {
 	case opRelease:
 		out, refused := releaseAnswer(c.outcome)
 		return &lockpb.Answer{Kind: &lockpb.Answer_Release{Release: out}}, refused
-	case opAcquire, opCancel, opHeartbeat, opBreak, opGet, opList, opHot, opWatch, opAdmin:
+	case opHeartbeat:
+		return c.beaten()
+	case opAcquire, opCancel, opBreak, opGet, opList, opHot, opWatch, opAdmin:
 	}
 	return nil, refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("%s was submitted", c.op))
 }
