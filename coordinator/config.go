@@ -124,7 +124,7 @@ func DefaultConfig() Config {
 			HeadStart:   time.Second,
 			MaxWaiters:  10_000,
 			MaxRequests: 10_000,
-			MaxExpiries: 1_000,
+			MaxExpiries: 2_500,
 		},
 		Limits: Limits{Connections: 10_000, Calls: 100_000},
 		Audit:  Audit{MaxBytes: 100 << 20, Keep: 10},
