@@ -113,7 +113,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	parts, err := g.open()
 	if err == nil {
-		err = runParts(ctx, parts)
+		err = runParts(ctx, 2*stopBound, parts)
 	}
 	if err != nil {
 		return fmt.Errorf("gateway %s: %w", n.config.Node, err)
@@ -170,7 +170,7 @@ func (g *Gateway) serve(ctx context.Context, remote *api.Remote, security *secur
 	address := listener.Addr().String()
 	n.grpc.Store(&address)
 	door.open(handler)
-	return runParts(ctx, []part{
+	return runParts(ctx, stopBound, []part{
 		{"api", func(ctx context.Context) error { server.Run(ctx); return nil }},
 		{"ready", func(ctx context.Context) error { return n.awaitReady(ctx, server) }},
 		{"gRPC", func(ctx context.Context) error { return serveGRPC(ctx, server, listener) }},

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -101,11 +102,14 @@ func (n *Node) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("coordinator %s: %w", n.config.Node, err)
 	}
-	if err := runParts(ctx, parts); err != nil {
+	if err := runParts(ctx, n.stopBound(), parts); err != nil {
 		return fmt.Errorf("coordinator %s: %w", n.config.Node, err)
 	}
 	return nil
 }
+
+// stopBound is how long the node may take to stop. Handing leadership over takes its own time.
+func (n *Node) stopBound() time.Duration { return stopBound + n.config.Timing.Failover() }
 
 // open makes everything that a node consists of. What it returns runs in the order of starting, which is the reverse
 // of the order of stopping.

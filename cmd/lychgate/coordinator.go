@@ -15,6 +15,7 @@ func coordinatorCommand() *cobra.Command {
 		Use:   "coordinator",
 		Short: "Run one node of the coordinator",
 		Long: `Run one node of the coordinator until SIGINT or SIGTERM; a second signal ends it at once.
+A stop that hangs ends by itself after half a minute and the time of a failover: exit code 1.
 Three nodes on three machines survive the loss of any one of them. One node alone is enough
 for development.`,
 		Example: `  lychgate coordinator --config coordinator.yaml

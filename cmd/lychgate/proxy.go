@@ -15,7 +15,8 @@ func proxyCommand() *cobra.Command {
 		Use:   "proxy",
 		Short: "Run a proxy in front of a store",
 		Long: `Run one proxy until SIGINT or SIGTERM. Then it stops listening, lets transactions that are
-open end, for drain_timeout at most, and exits; a second signal ends it at once.
+open end, for drain_timeout at most, and exits; a second signal ends it at once. What hangs is left
+behind half a minute later: exit code 1.
 
 A proxy holds no state, so any number may stand side by side. It starts also while its store
 or all coordinators are down: /readyz says so, and connections are refused with LG007 until
@@ -41,7 +42,7 @@ they are back.`,
 			return err
 		}
 		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
-		return server.Run(cmd.Context())
+		return stopsWithin(cmd.Context(), c.DrainTimeout+stopReserve, server.Run)
 	}
 	return cmd
 }

@@ -144,10 +144,6 @@ func (p *Port) Close() error {
 		return nil
 	}
 	p.closed = true
-	var errs []error
-	if p.listener != nil {
-		errs = append(errs, p.listener.Close())
-	}
 	for conn := range p.open {
 		_ = conn.Close() // it has not said hello: nobody misses it
 	}
@@ -156,6 +152,10 @@ func (p *Port) Close() error {
 		layers = append(layers, l)
 	}
 	p.mu.Unlock()
+	var errs []error
+	if p.listener != nil {
+		errs = append(errs, p.listener.Close()) // not under the mutex: it waits for handshakes, which ask Knows
+	}
 	for _, l := range layers {
 		errs = append(errs, l.Close())
 	}

@@ -307,6 +307,43 @@ func TestAGroupIsOpenOnceOnAPort(t *testing.T) {
 	}
 }
 
+// handshaking is a listener whose Close waits for a handshake, which asks whether somebody is a member.
+type handshaking struct {
+	net.Listener
+	knows func(id string) bool
+	known bool
+}
+
+func (l *handshaking) Close() error {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		l.known = l.knows("n2")
+	}()
+	err := l.Listener.Close()
+	<-done
+	return err
+}
+
+func TestHandshakesEndWhileThePortCloses(t *testing.T) {
+	line := &handshaking{Listener: newPipes()}
+	p := NewPort(PortConfig{Node: "n1", Members: []Member{{"n1", "one:1"}, {"n2", "two:1"}}, Listener: line})
+	line.knows = p.Knows
+	if err := p.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	closed := make(chan error, 1)
+	go func() { closed <- p.Close() }()
+	select {
+	case err := <-closed:
+		if err != nil || !line.known {
+			t.Errorf("closed with %v, n2 is known: %v", err, line.known)
+		}
+	case <-time.After(20 * time.Second):
+		t.Fatal("the port waits for a handshake that waits for the port")
+	}
+}
+
 // The library takes what a leader calls itself for an address.
 func TestALeaderCallsItselfByItsAddress(t *testing.T) {
 	p := NewPort(PortConfig{Node: "n1", Members: []Member{{"n1", "one:1"}}, Listener: newPipes()})
