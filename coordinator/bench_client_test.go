@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/client"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 // BenchmarkClient is BenchmarkCycle with the client library: all workers are threads of one client, whose calls share a
@@ -55,7 +56,7 @@ func benchmarkClient(b *testing.B, workers int, unary bool, opts []client.Option
 	left.Store(int64(b.N))
 	latencies := make([][]time.Duration, workers)
 	var wg sync.WaitGroup
-	cpu := cpuTime()
+	entries, cpu := appliedIndex(b, c), cpuTime()
 	b.ResetTimer()
 	for w := range workers {
 		wg.Go(func() {
@@ -74,6 +75,7 @@ func benchmarkClient(b *testing.B, workers int, unary bool, opts []client.Option
 	b.StopTimer()
 	all := slices.Concat(latencies...)
 	b.ReportMetric(float64((cpuTime()-cpu).Microseconds())/float64(len(all)), "cpu-us/cycle")
+	b.ReportMetric(float64(2*len(all))/float64(appliedIndex(b, c)-entries), "commands/entry")
 	reportCycles(b, all)
 }
 
@@ -86,6 +88,13 @@ func clientCycle(c *client.Client, resource string, opts []client.Option) (took 
 	}
 	took = time.Since(began)
 	return took, l.Release(context.Background())
+}
+
+// appliedIndex is how many entries a node has applied.
+func appliedIndex(b *testing.B, c *client.Client) uint64 {
+	status, err := c.Cluster().Status(context.Background(), &lockpb.StatusRequest{})
+	check(b, err)
+	return status.GetAppliedIndex()
 }
 
 // cpuTime is what the process has used.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -44,13 +45,13 @@ func (l *Lease) Release(ctx context.Context) error {
 		return err
 	}
 	defer leave()
-	l.check()
+	now := l.check()
 	l.finish(Released, ErrReleased)
 	if !l.release.take(ctx) {
 		return &Error{Op: "release", Resource: string(l.resource), Applied: lockpb.Applied_MAYBE, Err: context.Cause(ctx)}
 	}
 	defer func() { <-l.release.turn }()
-	err = l.tell(ctx)
+	err = l.tell(ctx, now)
 	if lost := l.Err(); errors.Is(lost, ErrLost) {
 		return lost // what the coordinator said of it changes nothing
 	}
@@ -58,11 +59,11 @@ func (l *Lease) Release(ctx context.Context) error {
 }
 
 // tell releases at the coordinator unless that has been confirmed. The caller has the turn.
-func (l *Lease) tell(ctx context.Context) error {
+func (l *Lease) tell(ctx context.Context, now time.Duration) error {
 	if l.release.done {
 		return nil
 	}
-	_, err := l.c.release(ctx, l.id, &l.release.unknown)
+	_, err := l.c.release(ctx, l.id, now, &l.release.unknown)
 	l.release.done = err == nil || errors.Is(err, ErrLeaseEnded)
 	if !l.release.done {
 		l.c.leftovers.add(string(l.resource), l.c.clock.Now(), l.TTL())
@@ -78,12 +79,12 @@ func (c *Client) ReleaseLease(ctx context.Context, id lease.ID) (*lockpb.Release
 		return nil, err
 	}
 	defer leave()
-	return c.release(ctx, id, new(bool))
+	return c.release(ctx, id, c.clock.Now(), new(bool))
 }
 
-// release repeats a release until it is answered. unknown says that an earlier attempt may have taken
+// release repeats a release until it is answered; it began at now. unknown says that an earlier attempt may have taken
 // effect, and is kept up to date: then "no such lease" is what success looks like.
-func (c *Client) release(ctx context.Context, id lease.ID, unknown *bool) (resp *lockpb.ReleaseResponse, err error) {
+func (c *Client) release(ctx context.Context, id lease.ID, now time.Duration, unknown *bool) (resp *lockpb.ReleaseResponse, err error) {
 	ctx, cancel := within(ctx, c.cfg.Patience, gaveUp)
 	defer cancel()
 	err = repeat(ctx, func(ctx context.Context) error {
@@ -101,7 +102,7 @@ func (c *Client) release(ctx context.Context, id lease.ID, unknown *bool) (resp 
 		return err
 	})
 	if err == nil && resp.GetAsOf() != 0 {
-		c.asOf.learn(id.Group(), resp.GetAsOf(), c.clock.Now())
+		c.asOf.learn(id.Group(), resp.GetAsOf(), now) // it is at least as new as that
 	}
 	return resp, err
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -40,11 +41,11 @@ type session struct {
 	end   context.CancelFunc
 	wake  chan struct{} // capacity 1: there is something to send
 
-	timers sync.Pool // of stopped *time.Timer
+	timers sync.Pool     // of stopped *time.Timer
+	last   atomic.Uint64 // id of a call
 
 	mu    sync.Mutex
 	calls map[uint64]*inflight
-	next  uint64
 	queue []*inflight // to be sent
 	bytes int         // in queue
 	heard bool        // the node has answered something: it is there
@@ -163,7 +164,10 @@ func (s *session) finish(err error) {
 func (s *session) take() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var message []byte
+	if len(s.queue) == 0 {
+		return nil
+	}
+	message := make([]byte, 0, min(s.bytes, maxMessageBytes+maxMessageBytes/8))
 	taken, calls := 0, 0
 	for _, c := range s.queue {
 		if calls == maxMessageCalls || len(message) > maxMessageBytes {
@@ -181,6 +185,9 @@ func (s *session) take() []byte {
 	s.queue = s.queue[taken:]
 	if len(s.queue) == 0 {
 		s.queue = nil
+	}
+	if len(message) == 0 {
+		return nil // all were given up
 	}
 	return message
 }
@@ -244,6 +251,12 @@ func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, er
 	if deadline, ok := ctx.Deadline(); ok {
 		call.Timeout = uint32(max(1, time.Until(deadline).Milliseconds()))
 	}
+	call.Id = s.last.Add(1)
+	raw, err := encodeCall(call)
+	if err != nil {
+		return nil, err
+	}
+	c := &inflight{id: call.GetId(), raw: raw, done: make(chan *lockpb.Answer, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -252,13 +265,6 @@ func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, er
 	case len(s.calls) >= maxSessionCalls || s.bytes >= maxBacklog:
 		return nil, errSessionFull
 	}
-	s.next++
-	call.Id = s.next
-	raw, err := encodeCall(call)
-	if err != nil {
-		return nil, err
-	}
-	c := &inflight{id: s.next, raw: raw, done: make(chan *lockpb.Answer, 1)}
 	s.calls[c.id] = c
 	s.put(c)
 	return c, nil
@@ -290,10 +296,10 @@ func (s *session) abandon(c *inflight) (answer *lockpb.Answer, sent bool) {
 		}
 		return nil, false
 	}
-	s.next++
-	raw, err := encodeCall(&lockpb.Call{Id: s.next, Kind: &lockpb.Call_Abandon{Abandon: &lockpb.Abandon{Id: c.id}}})
+	id := s.last.Add(1)
+	raw, err := encodeCall(&lockpb.Call{Id: id, Kind: &lockpb.Call_Abandon{Abandon: &lockpb.Abandon{Id: c.id}}})
 	if err == nil { // it has two numbers
-		s.put(&inflight{id: s.next, raw: raw})
+		s.put(&inflight{id: id, raw: raw})
 	}
 	return nil, true
 }

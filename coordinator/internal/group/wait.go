@@ -23,6 +23,7 @@ type Wait struct {
 	c     chan End
 	key   waitKey
 	waits *waits
+	next  *Wait // for the same request
 }
 
 // Close ends the interest in the wait. It may be called more than once.
@@ -41,7 +42,7 @@ type waits struct {
 
 	mu      sync.Mutex
 	refusal *Error
-	byKey   map[waitKey]map[*Wait]struct{}
+	byKey   map[waitKey]*Wait // a list: of one, but where a request is sent twice
 	count   int
 }
 
@@ -49,7 +50,7 @@ func newWaits(limit int) *waits {
 	return &waits{
 		limit:   limit,
 		refusal: &Error{Kind: NotLeader, Err: errNotServing},
-		byKey:   make(map[waitKey]map[*Wait]struct{}),
+		byKey:   make(map[waitKey]*Wait),
 	}
 }
 
@@ -65,10 +66,8 @@ func (ws *waits) add(key waitKey) *Wait {
 	case ws.count >= ws.limit:
 		c <- End{Err: &Error{Kind: Overloaded, RetryAfter: retryOverload, Err: errTooMany}}
 	default:
-		if ws.byKey[key] == nil {
-			ws.byKey[key] = make(map[*Wait]struct{}, 1)
-		}
-		ws.byKey[key][w] = struct{}{}
+		w.next = ws.byKey[key]
+		ws.byKey[key] = w
 		ws.count++
 	}
 	return w
@@ -77,17 +76,19 @@ func (ws *waits) add(key waitKey) *Wait {
 func (ws *waits) remove(w *Wait) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	set, ok := ws.byKey[w.key]
-	if !ok {
-		return
+	first := ws.byKey[w.key]
+	for at := &first; *at != nil; at = &(*at).next {
+		if *at != w {
+			continue
+		}
+		*at = w.next
+		ws.count--
+		break
 	}
-	if _, ok := set[w]; !ok {
-		return
-	}
-	delete(set, w)
-	ws.count--
-	if len(set) == 0 {
+	if first == nil {
 		delete(ws.byKey, w.key)
+	} else {
+		ws.byKey[w.key] = first
 	}
 }
 
@@ -103,8 +104,8 @@ func (ws *waits) close(ended, reason *Error) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	ws.refusal = reason
-	for key, set := range ws.byKey {
-		ws.deliver(key, set, End{Err: ended})
+	for key, first := range ws.byKey {
+		ws.deliver(key, first, End{Err: ended})
 	}
 }
 
@@ -123,17 +124,17 @@ func (ws *waits) applied(index uint64, now lock.LeaseTime, events []lock.Event) 
 		if !ok {
 			continue
 		}
-		if set := ws.byKey[key]; set != nil {
-			ws.deliver(key, set, End{Index: index, Now: now, Event: event})
+		if first := ws.byKey[key]; first != nil {
+			ws.deliver(key, first, End{Index: index, Now: now, Event: event})
 		}
 	}
 }
 
-func (ws *waits) deliver(key waitKey, set map[*Wait]struct{}, end End) {
-	for w := range set {
+func (ws *waits) deliver(key waitKey, first *Wait, end End) {
+	for w := first; w != nil; w = w.next {
 		w.c <- end // capacity 1 and removed with it: never blocks
+		ws.count--
 	}
-	ws.count -= len(set)
 	delete(ws.byKey, key)
 }
 

@@ -68,9 +68,13 @@ func TestEverydayCommandsAreAsByProtobuf(t *testing.T) {
 }
 
 func everydayCommand(rt *rapid.T) lock.Command {
-	text := func(label string) string { return rapid.SampledFrom([]string{"", "a", "bü", rapid.String().Draw(rt, label)}).Draw(rt, label) }
+	text := func(label string) string {
+		return rapid.SampledFrom([]string{"", "a", "bü", rapid.String().Draw(rt, label)}).Draw(rt, label)
+	}
 	id := func() lease.ID { return lease.ID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(rt, "id")) }
-	number := func(label string) int64 { return rapid.SampledFrom([]int64{0, 1, -1, rapid.Int64().Draw(rt, label)}).Draw(rt, label) }
+	number := func(label string) int64 {
+		return rapid.SampledFrom([]int64{0, 1, -1, rapid.Int64().Draw(rt, label)}).Draw(rt, label)
+	}
 	switch rapid.IntRange(0, 4).Draw(rt, "kind") {
 	case 0:
 		return lock.Acquire{
