@@ -90,8 +90,8 @@ func (p *peers) conn(node string) (*grpc.ClientConn, error) {
 	return conn, nil
 }
 
-// awake makes the next call to a node dial at once: it leads now, so it lives, and a connection that waits before its
-// next attempt is of no use. (ClientConn.ResetConnectBackoff is for this, and races with the library's own dialling.)
+// awake makes the next call to a node dial at once, where a connection that waits before its next attempt is of no use: it
+// leads now, so it lives, or it is asked only once. (ClientConn.ResetConnectBackoff is for this, and races with the library's own dialling.)
 func (p *peers) awake(node string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

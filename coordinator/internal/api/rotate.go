@@ -72,6 +72,7 @@ func (s *Server) rotateAt(ctx context.Context, member string, in *lockpb.RotateR
 	if member == s.config.Node {
 		return s.rotateOwn(ctx, in)
 	}
+	s.peers.awake(member) // it may have been down a moment ago
 	conn, err := s.peers.conn(member)
 	if err != nil {
 		return refuse(lockpb.Reason_STOPPING, err.Error())

@@ -4,9 +4,12 @@ import (
 	"context"
 	"crypto/ed25519"
 	"errors"
+	"net"
 	"sync"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc/connectivity"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
@@ -265,4 +268,31 @@ func (f *faulty) refuse(match func(lock.Command) bool) {
 		return nil
 	}
 	f.spoil.Store(&spoil)
+}
+
+// A member that has just come up is asked, although the connection to it waits before it tries again.
+func TestRotationAtAMemberThatIsBack(t *testing.T) {
+	c, _ := rotating(t, 3)
+	asked, back := c.nodes[0], c.nodes[1]
+	gone, err := net.Listen("tcp", "127.0.0.1:0")
+	check(t, err)
+	check(t, gone.Close())
+	asked.server.peers.learn(Member{ID: back.id, GRPC: gone.Addr().String()})
+	conn, err := asked.server.peers.conn(back.id)
+	check(t, err)
+	conn.Connect()
+	for state := conn.GetState(); state != connectivity.TransientFailure; state = conn.GetState() {
+		if !conn.WaitForStateChange(c.context(), state) {
+			t.Fatalf("the connection is %s", state)
+		}
+	}
+	listener, err := net.Listen("tcp", gone.Addr().String())
+	check(t, err)
+	go func() { _ = back.grpc.Serve(listener) }() // it ends with the node
+	if out := c.rotate(asked, time.Second); len(out.GetMissed()) != 0 {
+		t.Errorf("missed %v", out.GetMissed())
+	}
+	if conn.GetState() != connectivity.Shutdown {
+		t.Error("the connection that had failed was asked, within its pause or after it")
+	}
 }
