@@ -127,6 +127,47 @@ func TestASurvivorGoesOnAlone(t *testing.T) {
 	r.rejoinAll(1, 0, 2)
 }
 
+// Two of three old folders are a majority of the cluster that was given up. Started again they disturb the new one by nothing,
+// serve nobody as soon as they have met it, and say why; emptied they join.
+func TestOldFoldersAreNotLetIn(t *testing.T) {
+	r := newGrouped(t, 3, 2)
+	r.startAll()
+	r.acquire(0, "ledger/eu", "A")
+	r.forget()
+	_, err := Recover(r.configs[1], Recovery{Incarnation: 9})
+	check(t, err)
+	r.start(1)
+	r.awaitReady(1)
+	held := r.acquire(1, "ledger/eu", "B")
+	before := r.until(1, "it leads", func(s *lockpb.StatusResponse) bool { return s.GetLeader() == "n2" })
+
+	for _, old := range []int{0, 2} {
+		r.start(old)
+	}
+	for _, old := range []int{0, 2} {
+		s := r.until(old, "it says that its folder is old", func(s *lockpb.StatusResponse) bool {
+			return len(s.GetGroups()) == 2 && strings.Contains(s.GetGroups()[0].GetPending(), "life 0, which was replaced by life 9") &&
+				strings.Contains(s.GetGroups()[1].GetPending(), "life 0, which was replaced by life 9") && s.GetLeader() == ""
+		})
+		if s.GetBlank() {
+			t.Errorf("node %d says %v", old+1, s)
+		}
+		_, err := r.locks(old).Acquire(r.context(), &lockpb.AcquireRequest{Resource: "ledger/eu", ClientId: "C", RequestId: "1"})
+		wantReason(t, "an acquire at an old node", err, lockpb.Reason_NO_LEADER)
+	}
+	after, err := r.cluster(1).Status(r.context(), &lockpb.StatusRequest{})
+	check(t, err)
+	if after.GetTerm() != before.GetTerm() || after.GetLeader() != "n2" || after.GetPending() != "" {
+		t.Errorf("term %d and leader %s, before %d and %s; pending %q", after.GetTerm(), after.GetLeader(), before.GetTerm(), before.GetLeader(), after.GetPending())
+	}
+	if _, err := r.locks(1).Renew(r.context(), &lockpb.RenewRequest{LeaseId: held.GetLeaseId()}); err != nil {
+		t.Errorf("the new holder: %v", err)
+	}
+	r.stop(0)
+	r.stop(2)
+	r.rejoinAll(1, 0, 2)
+}
+
 func TestTwoRestoresOfOneBackupDiffer(t *testing.T) {
 	r := newRunning(t, 1)
 	r.startAll()

@@ -3398,10 +3398,12 @@ type MeetResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Node  string                 `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`    // who answers
 	Blank bool                   `protobuf:"varint,2,opt,name=blank,proto3" json:"blank,omitempty"` // the answering node's folder is empty
-	// Set by a leader that a majority followed after the question came: its term, and how far its state goes.
+	// Set by a leader that a majority followed after the question came: its term, how far its state goes, and below of which
+	// incarnation of the cluster that is.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	Index         uint64 `protobuf:"varint,4,opt,name=index,proto3" json:"index,omitempty"`
 	Groups        uint32 `protobuf:"varint,5,opt,name=groups,proto3" json:"groups,omitempty"` // how many the answering node is configured with; 0 means 1
+	Incarnation   uint32 `protobuf:"varint,6,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3467,6 +3469,13 @@ func (x *MeetResponse) GetIndex() uint64 {
 func (x *MeetResponse) GetGroups() uint32 {
 	if x != nil {
 		return x.Groups
+	}
+	return 0
+}
+
+func (x *MeetResponse) GetIncarnation() uint32 {
+	if x != nil {
+		return x.Incarnation
 	}
 	return 0
 }
@@ -5392,13 +5401,14 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x14\n" +
 	"\x05group\x18\x03 \x01(\rR\x05group\x12\x16\n" +
-	"\x06groups\x18\x04 \x01(\rR\x06groups\"z\n" +
+	"\x06groups\x18\x04 \x01(\rR\x06groups\"\x9c\x01\n" +
 	"\fMeetResponse\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x16\n" +
-	"\x06groups\x18\x05 \x01(\rR\x06groups\"h\n" +
+	"\x06groups\x18\x05 \x01(\rR\x06groups\x12 \n" +
+	"\vincarnation\x18\x06 \x01(\rR\vincarnation\"h\n" +
 	"\x04Node\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x12\n" +
 	"\x04peer\x18\x02 \x01(\tR\x04peer\x12\x12\n" +

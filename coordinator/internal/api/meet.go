@@ -36,7 +36,10 @@ func (s *Server) Meet(ctx context.Context, in *lockpb.MeetRequest) (*lockpb.Meet
 	case err != nil:
 		return nil, groupRefusal(err)
 	}
-	return &lockpb.MeetResponse{Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: answer.Blank, Term: answer.Proof.Term, Index: answer.Proof.Index}, nil
+	return &lockpb.MeetResponse{
+		Node: s.config.Node, Groups: uint32(len(s.shards)), Blank: answer.Blank,
+		Incarnation: answer.Proof.Incarnation, Term: answer.Proof.Term, Index: answer.Proof.Index,
+	}, nil
 }
 
 // metAnother answers a node that is configured with another number of groups, and learns nothing from it. If this node
@@ -108,5 +111,7 @@ func (m *Meeting) Ask(ctx context.Context, member string, q group.Question) (gro
 		}
 		return group.Answer{}, err
 	}
-	return group.Answer{Blank: answer.GetBlank(), Proof: group.Proof{Term: answer.GetTerm(), Index: answer.GetIndex()}}, nil
+	return group.Answer{Blank: answer.GetBlank(), Proof: group.Proof{
+		Incarnation: answer.GetIncarnation(), Term: answer.GetTerm(), Index: answer.GetIndex(),
+	}}, nil
 }

@@ -44,6 +44,10 @@ type Group struct {
 	port       *Port                    // nil if the transport was given; set before the library runs
 	memory     atomic.Int32             // a memory
 	reasons    reasons                  // why the node does not take part
+
+	muzzle   atomic.Pointer[muzzle]      // the one in use; nil before the stores are open
+	muzzled  chan struct{}               // capacity 1: the muzzle has changed
+	replaced atomic.Pointer[replacement] // the state is of a life that was given up
 }
 
 // New validates the configuration and makes a group that does not run yet.
@@ -61,6 +65,7 @@ func New(config Config) (*Group, error) {
 		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
+		muzzled:    make(chan struct{}, 1),
 	}
 	g.SetKey(config.Key)
 	g.contacts.Store(newContacts())

@@ -10,15 +10,14 @@ import (
 
 // lead follows the elections until ctx ends or the replica fails. While this node leads there is one reign,
 // bound to one term: leadership that was lost and won again between two looks shows in the term.
-// look is signalled when the muzzle has changed.
-func (g *Group) lead(ctx context.Context, from *origin, node *raft.Raft, signals <-chan raft.Observation, look <-chan struct{}) error {
+func (g *Group) lead(ctx context.Context, from *origin, node *raft.Raft, signals <-chan raft.Observation) error {
 	watch := &succession{group: g, node: node, muzzle: from.muzzle, since: g.instant()}
 	var failure error
 	for running := true; running; {
 		watch.look()
 		select {
 		case <-signals:
-		case <-look:
+		case <-g.muzzled:
 		case <-watch.served():
 		case <-g.replica.failed:
 			failure, running = g.replica.err, false

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"sync"
@@ -11,7 +12,7 @@ import (
 
 // muzzle is the transport of a node that may not have its say. On, it lets nothing through. Loose, it lets the library be
 // brought up to date by a leader of at least a given term, but neither vote nor stand for election. Off, it is not there,
-// but for what fit does. Muted, it lets nothing through whatever it was before, until it is unmuted.
+// but for what fit does. Muted, it lets nothing through whatever it was before, until it is unmuted. Ended is muted for good.
 type muzzle struct {
 	raft.Transport
 	covered  func() uint64 // the last entry that this node has in a snapshot
@@ -26,6 +27,7 @@ type muzzle struct {
 	off   bool
 	term  uint64 // loose from this term on; 0: on
 	muted error  // why; nil: it is not
+	ended error  // the same, and for good
 }
 
 var (
@@ -64,13 +66,20 @@ func (m *muzzle) mute(why error) {
 	m.muted = why
 }
 
-// unmute takes that back.
+// end lets nothing through any more, for a reason.
+func (m *muzzle) end(why error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ended = why
+}
+
+// unmute takes back what mute did.
 func (m *muzzle) unmute() { m.mute(nil) }
 
 func (m *muzzle) state() (off bool, term uint64, muted error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.off, m.term, m.muted
+	return m.off, m.term, cmp.Or(m.ended, m.muted)
 }
 
 // silent is why nothing goes through; nil: something does.

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"maps"
@@ -37,7 +38,15 @@ type Answer struct {
 
 // Proof shows that the cluster lives: the member led in Term, and a majority had Index, the last index of its state,
 // after the question came. Whoever asked was no part of that majority, because it takes no messages before it has one.
-type Proof struct{ Term, Index uint64 }
+type Proof struct {
+	Incarnation uint32 // of the cluster
+	Term, Index uint64
+}
+
+// after reports whether a proof is the newer one: of a later life of the cluster, or of a later term.
+func (p Proof) after(other Proof) bool {
+	return cmp.Or(cmp.Compare(p.Incarnation, other.Incarnation), cmp.Compare(p.Term, other.Term)) > 0
+}
 
 // memory is whether this node's stores held anything when it started.
 type memory int32
@@ -140,7 +149,7 @@ func decide(isBlank bool, seen map[string]sighting) (beginning, Proof) {
 	}
 	var best Proof
 	for _, s := range seen {
-		if s.answered.Term > best.Term {
+		if s.answered.after(best) {
 			best = s.answered
 		}
 	}
@@ -202,11 +211,12 @@ func (g *Group) prove(ctx context.Context) Proof {
 		return Proof{}
 	}
 	term := node.CurrentTerm()
-	outcome, err := g.Read(ctx, func(*lock.Machine) {})
+	var incarnation uint32
+	outcome, err := g.Read(ctx, func(m *lock.Machine) { incarnation = m.Info().Incarnation })
 	if err != nil || node.CurrentTerm() != term {
 		return Proof{}
 	}
-	return Proof{Term: term, Index: outcome.Index}
+	return Proof{Incarnation: incarnation, Term: term, Index: outcome.Index}
 }
 
 const (
@@ -268,6 +278,10 @@ func (g *Group) askAll(ctx context.Context, isBlank bool) error {
 			if err != nil {
 				failed[i] = err
 				return
+			}
+			if theirs := lifeOf(answer.Proof.Incarnation); answer.Proof != (Proof{}) && !theirs.fits(g.life()) {
+				g.outlived(theirs, m.ID)
+				answer.Proof = Proof{} // of another cluster, as it were
 			}
 			g.sightings.answered(m.ID, answer)
 		})

@@ -17,6 +17,7 @@ func (r *reason) String() string {
 // reasons are all that can keep a node from taking part, or from being of use, the gravest first.
 type reasons struct {
 	disk    reason // it hangs, is full or broken
+	life    reason // its state is of a life of the cluster that was given up
 	outside reason // the node is not a member
 	origin  reason // it has lost its memory, or has none yet
 	stuck   reason // it applies nothing although the others do
@@ -24,7 +25,7 @@ type reasons struct {
 
 // first is the gravest.
 func (r *reasons) first() string {
-	for _, one := range []*reason{&r.disk, &r.outside, &r.origin, &r.stuck} {
+	for _, one := range []*reason{&r.disk, &r.life, &r.outside, &r.origin, &r.stuck} {
 		if text := one.String(); text != "" {
 			return text
 		}

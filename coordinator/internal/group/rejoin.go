@@ -40,6 +40,11 @@ func (g *Group) look(stores *Stores) (*origin, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := lifeIn(stores)
+	if err != nil {
+		return nil, err
+	}
+	g.replica.life.Store(uint32(own))
 	lost, err := from.owner.rejoining()
 	if err != nil {
 		return nil, err
@@ -88,6 +93,7 @@ func (g *Group) prepare(from *origin, config *raft.Config) error {
 		if err := from.owner.beginRejoining(); err != nil {
 			return err
 		}
+		g.replica.life.Store(uint32(lifeOf(from.proof.Incarnation))) // before a node of another one is let in
 		from.muzzle.admit(from.proof.Term)
 		g.pend(catchingUp)
 	case resumes:

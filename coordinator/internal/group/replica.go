@@ -42,6 +42,7 @@ type replica struct {
 	machine *lock.Machine
 
 	now    atomic.Int64  // lease time of the state
+	life   atomic.Uint32 // a life: that of the state, or of what it will be restored from
 	behind atomic.Bool   // the last entry ended as much as one may: there is probably more that is overdue
 	bytes  atomic.Int64  // of the entries applied since the last snapshot
 	limit  int64         // of bytes
@@ -112,6 +113,7 @@ func (r *replica) run(index uint64, entry lock.Entry) ([]lock.Result, []lock.Eve
 	results, events := r.machine.Apply(index, entry)
 	info := r.machine.Info()
 	r.now.Store(int64(info.Now))
+	r.life.Store(uint32(lifeOf(info.Incarnation)))
 	r.behind.Store(overdue(events) >= max(info.Config.MaxExpiries, 1))
 	return results, events, info.Now
 }
@@ -179,6 +181,7 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	r.mu.Lock()
 	r.machine = machine
 	r.now.Store(int64(info.Now))
+	r.life.Store(uint32(lifeOf(info.Incarnation)))
 	r.mu.Unlock()
 	if r.group != nil {
 		r.group.know(machine.Members())

@@ -20,7 +20,7 @@ import (
 func (g *Group) Run(ctx context.Context) error {
 	logger := newBridge(g.config.Logger)
 	defer g.leadership.set("", false, 0)
-	l := &life{group: g, logger: logger}
+	l := &starts{group: g, logger: logger}
 	pause := firstProbe
 	for {
 		began := g.instant()
@@ -39,8 +39,8 @@ func (g *Group) Run(ctx context.Context) error {
 	}
 }
 
-// life is what outlives one start of the library.
-type life struct {
+// starts is what outlives one start of the library.
+type starts struct {
 	group     *Group
 	logger    hclog.Logger
 	transport raft.Transport // nil until the first start
@@ -50,7 +50,7 @@ type life struct {
 }
 
 // again reports whether what ended a start is the disk's fault, and may pass.
-func (l *life) again(ctx context.Context, err error) bool {
+func (l *starts) again(ctx context.Context, err error) bool {
 	var fault *diskFault
 	switch {
 	case ctx.Err() != nil || err == nil:
@@ -65,7 +65,7 @@ func (l *life) again(ctx context.Context, err error) bool {
 	return false
 }
 
-func (l *life) close() error {
+func (l *starts) close() error {
 	switch {
 	case l.muzzle != nil:
 		return l.muzzle.closeAll()
@@ -76,7 +76,7 @@ func (l *life) close() error {
 }
 
 // live is one start of the library, from the opening of the stores to their closing.
-func (l *life) live(ctx context.Context) error {
+func (l *starts) live(ctx context.Context) error {
 	l.running = false
 	stores, err := l.group.stores(l.logger)
 	if err != nil {
@@ -92,7 +92,7 @@ func (g *Group) stores(logger hclog.Logger) (*Stores, error) {
 	return openStores(g.config.Dir, g.config.Group, logger)
 }
 
-func (l *life) liveOn(ctx context.Context, stores *Stores) error {
+func (l *starts) liveOn(ctx context.Context, stores *Stores) error {
 	g := l.group
 	from, err := g.look(stores)
 	if err != nil {
@@ -108,6 +108,10 @@ func (l *life) liveOn(ctx context.Context, stores *Stores) error {
 	}
 	from.muzzle = newMuzzle(l.transport, from.seam.covered.Load)
 	l.muzzle = from.muzzle
+	g.muzzle.Store(from.muzzle)
+	if why := g.replaced.Load(); why != nil {
+		from.muzzle.end(why)
+	}
 	g.contacts.Store(from.muzzle.contacts)
 	if !g.settle(ctx, from) {
 		g.refuseAll()
@@ -134,9 +138,8 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 	stop := make(chan struct{})
 	beside.Go(func() { g.compact(node, stop) })
 	from.disk.guard(true)
-	look := make(chan struct{}, 1)
 	beside.Go(func() {
-		if err := g.watch(ctx, from, func() { nudge(look) }); err != nil {
+		if err := g.watch(ctx, from, func() { nudge(g.muzzled) }); err != nil {
 			fail(err)
 		}
 	})
@@ -150,7 +153,7 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 		})
 	}
 
-	failure := g.lead(ctx, from, node, signals, look)
+	failure := g.lead(ctx, from, node, signals)
 	if parent.Err() == nil {
 		failure = errors.Join(failure, context.Cause(ctx))
 	}

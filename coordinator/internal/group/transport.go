@@ -30,6 +30,7 @@ func (a peerAddr) String() string { return string(a) }
 type layer struct {
 	port     *Port
 	number   uint16
+	history  history
 	accepted chan net.Conn
 	done     chan struct{} // closed with the layer
 
@@ -39,8 +40,15 @@ type layer struct {
 	closed bool
 }
 
+// history is what a layer asks of its group. It does not block.
+type history interface {
+	life() life
+	// outlived is told the life of a member that was dialled, if it is not the group's.
+	outlived(by life, node string)
+}
+
 // layer opens a group on the port. It is an error if the group is open on it already.
-func (p *Port) layer(number uint16) (*layer, error) {
+func (p *Port) layer(number uint16, of history) (*layer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -50,7 +58,7 @@ func (p *Port) layer(number uint16) (*layer, error) {
 		return nil, fmt.Errorf("group %d is open on the peer port already", number)
 	}
 	l := &layer{
-		port: p, number: number, accepted: make(chan net.Conn), done: make(chan struct{}),
+		port: p, number: number, history: of, accepted: make(chan net.Conn), done: make(chan struct{}),
 		open: make(map[net.Conn]struct{}), of: make(map[string][]*kept),
 	}
 	p.layers[number] = l
@@ -64,7 +72,7 @@ func (l *layer) Addr() net.Addr { return peerAddr(l.port.address(l.port.config.N
 func (l *layer) Dial(member raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	conn, err := l.port.dial(ctx, string(member), l.number)
+	conn, err := l.port.dial(ctx, string(member), l.number, l.history)
 	if err != nil {
 		return nil, err
 	}
@@ -207,7 +215,7 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 	}
 	if g.config.Port != nil {
 		g.port = g.config.Port
-		return newTransport(g.config.Port, g.config, logger)
+		return newTransport(g.config.Port, g.config, g, logger)
 	}
 	self, _ := g.config.member(g.config.Node)
 	address := g.config.Listen
@@ -219,7 +227,7 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 		return nil, err
 	}
 	g.port = port
-	transport, err := newTransport(port, g.config, logger)
+	transport, err := newTransport(port, g.config, g, logger)
 	if err != nil {
 		return nil, errors.Join(err, port.Close())
 	}
@@ -227,8 +235,8 @@ func (g *Group) transport(logger hclog.Logger) (raft.Transport, error) {
 	return transport, nil
 }
 
-func newTransport(port *Port, config Config, logger hclog.Logger) (*tcp, error) {
-	stream, err := port.layer(config.Group)
+func newTransport(port *Port, config Config, of history, logger hclog.Logger) (*tcp, error) {
+	stream, err := port.layer(config.Group, of)
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package group
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,7 +12,8 @@ import (
 // Every connection between peers begins with a hello from the node that dialled, and an answer of the same form:
 //
 //	magic "LGPR", version (1 byte), verdict (1 byte), group (2 bytes, big endian),
-//	length (1 byte) and node id, length (1 byte) and name of the cluster (empty: not known yet)
+//	length (1 byte) and node id, length (1 byte) and name of the cluster (empty: not known yet),
+//	life of the group's state (4 bytes, big endian): incarnation + 1 (0: there is no state yet)
 //
 // What follows is the Raft library's. Both sides read no byte more than the hello, and take as long as helloTimeout.
 type hello struct {
@@ -19,6 +21,7 @@ type hello struct {
 	group   uint16
 	node    string
 	cluster string
+	life    life
 }
 
 const (
@@ -38,6 +41,7 @@ const (
 	refusedNode  // the id is the listening node's own, malformed, or not the one that the connection was verified for
 	refusedGroup // there is no such group here, or it is not open
 	refusedFull
+	refusedLife // the states are of two lives of the cluster
 )
 
 func (v verdict) String() string {
@@ -54,6 +58,8 @@ func (v verdict) String() string {
 		return "the group is not open there"
 	case refusedFull:
 		return "it has too many connections"
+	case refusedLife:
+		return "it is of another life of the cluster"
 	}
 	return fmt.Sprintf("verdict %d", byte(v))
 }
@@ -71,11 +77,12 @@ func writeHello(w io.Writer, h hello) error {
 		b.WriteByte(byte(len(name)))
 		b.WriteString(name)
 	}
+	b.Write(binary.BigEndian.AppendUint32(nil, uint32(h.life)))
 	_, err := io.WriteString(w, b.String()) // one write: one packet
 	return err
 }
 
-// readHello reads at most 520 bytes. A version that it does not know is no error but a verdict, as far as the fixed part.
+// readHello reads at most 524 bytes. A version that it does not know is no error but a verdict, as far as the fixed part.
 func readHello(r io.Reader) (hello, error) {
 	fixed := make([]byte, helloFixed)
 	if _, err := io.ReadFull(r, fixed); err != nil {
@@ -97,6 +104,11 @@ func readHello(r io.Reader) (hello, error) {
 		}
 		*name = text
 	}
+	var of [4]byte
+	if _, err := io.ReadFull(r, of[:]); err != nil {
+		return hello{}, fmt.Errorf("read a hello: %w", err)
+	}
+	h.life = life(binary.BigEndian.Uint32(of[:]))
 	return h, nil
 }
 

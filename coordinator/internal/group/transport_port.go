@@ -213,11 +213,18 @@ func (p *Port) greet(conn net.Conn) {
 		return
 	}
 	layer, said := p.judge(conn, h)
-	answer := hello{verdict: said, group: h.group, node: p.config.Node, cluster: p.config.Cluster()}
+	answer := hello{group: h.group, node: p.config.Node, cluster: p.config.Cluster()}
+	if layer != nil {
+		if answer.life = layer.history.life(); !answer.life.fits(h.life) {
+			said = refusedLife
+		}
+	}
+	answer.verdict = said
 	if err := writeHello(conn, answer); err != nil || said != accepted {
 		_ = conn.Close()
 		if said != accepted && said != refusedGroup { // a group that is not open yet is every start
-			p.refused.Warn("peer refused", "remote", conn.RemoteAddr().String(), "node", h.node, "group", h.group, "cluster", h.cluster, "reason", said.String())
+			p.refused.Warn("peer refused", "remote", conn.RemoteAddr().String(), "node", h.node, "group", h.group, "cluster", h.cluster,
+				"life", h.life.String(), "own_life", answer.life.String(), "reason", said.String())
 		}
 		return
 	}
@@ -267,7 +274,7 @@ func (p *Port) release(conn net.Conn) {
 }
 
 // dial connects to a member for a group.
-func (p *Port) dial(ctx context.Context, member string, number uint16) (net.Conn, error) {
+func (p *Port) dial(ctx context.Context, member string, number uint16, of history) (net.Conn, error) {
 	address := p.address(member)
 	if address == "" {
 		return nil, fmt.Errorf("no member has the id %q", member)
@@ -278,24 +285,28 @@ func (p *Port) dial(ctx context.Context, member string, number uint16) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	if err := p.introduce(ctx, conn, member, number); err != nil {
+	if err := p.introduce(ctx, conn, member, number, of); err != nil {
 		return nil, errors.Join(fmt.Errorf("node %q at %s: %w", member, address, err), conn.Close())
 	}
 	return conn, nil
 }
 
 // introduce says hello and reads the answer.
-func (p *Port) introduce(ctx context.Context, conn net.Conn, member string, number uint16) error {
+func (p *Port) introduce(ctx context.Context, conn net.Conn, member string, number uint16, of history) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		_ = conn.SetDeadline(deadline) // one that cannot be set shows in the read
 	}
-	if err := writeHello(conn, hello{group: number, node: p.config.Node, cluster: p.config.Cluster()}); err != nil {
+	own := of.life()
+	if err := writeHello(conn, hello{group: number, node: p.config.Node, cluster: p.config.Cluster(), life: own}); err != nil {
 		return fmt.Errorf("say hello: %w", err)
 	}
 	answer, err := readHello(conn)
 	switch {
 	case err != nil:
 		return err
+	case answer.verdict == refusedLife && answer.node == member:
+		of.outlived(answer.life, member)
+		return fmt.Errorf("it refused the connection: it is of the cluster's life %s, and this node of life %s", answer.life, own)
 	case answer.verdict != accepted:
 		return fmt.Errorf("it refused the connection: %s", answer.verdict)
 	case answer.node != member:

@@ -69,8 +69,18 @@ func (p *pipes) dial(ctx context.Context, _, _ string) (net.Conn, error) {
 type pair struct {
 	line     *pipes
 	one, two *Port
+	lives    map[*Port]*chronicle
 	log      *bytes.Buffer
 }
+
+// chronicle is a group's life, and what its layers tell it.
+type chronicle struct {
+	own, later life
+	by         string
+}
+
+func (h *chronicle) life() life                    { return h.own }
+func (h *chronicle) outlived(by life, node string) { h.later, h.by = by, node }
 
 func newPair(t *testing.T, change func(one, two *PortConfig)) *pair {
 	t.Helper()
@@ -82,6 +92,7 @@ func newPair(t *testing.T, change func(one, two *PortConfig)) *pair {
 		change(&one, &two)
 	}
 	p.one, p.two = NewPort(one), NewPort(two)
+	p.lives = map[*Port]*chronicle{p.one: {}, p.two: {}}
 	for _, port := range []*Port{p.one, p.two} {
 		if err := port.Listen(); err != nil {
 			t.Fatal(err)
@@ -96,7 +107,7 @@ func (p *pair) layers(t *testing.T, groups int) (one, two []*layer) {
 	t.Helper()
 	for i := range groups {
 		for port, layers := range map[*Port]*[]*layer{p.one: &one, p.two: &two} {
-			l, err := port.layer(uint16(i))
+			l, err := port.layer(uint16(i), p.lives[port])
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -164,7 +175,7 @@ func TestPeersThatAreRefused(t *testing.T) {
 					p.line.as = &as
 				}
 				p.layers(t, 1)
-				_, err := p.two.dial(t.Context(), "n1", test.group)
+				_, err := p.two.dial(t.Context(), "n1", test.group, p.lives[p.two])
 				if err == nil || !strings.Contains(err.Error(), test.want) {
 					t.Errorf("got %v, want one that says %q", err, test.want)
 				}
@@ -187,8 +198,65 @@ func TestPeersThatAreLetIn(t *testing.T) {
 				as := "n2"
 				p.line.as = &as
 				p.layers(t, 1)
-				if _, err := p.two.dial(t.Context(), "n1", 0); err != nil {
+				if _, err := p.two.dial(t.Context(), "n1", 0, p.lives[p.two]); err != nil {
 					t.Error(err)
+				}
+			})
+		})
+	}
+}
+
+// Nodes whose states are of two lives of the cluster do not speak to each other; one that has no state yet is let in. Who
+// dials learns the other's life, and believes only the member that it meant.
+func TestLivesOfTheCluster(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		one, two life // the second dials
+		node     string
+		refused  string
+		told     life
+	}{
+		{name: "the same", one: 5, two: 5},
+		{name: "the first of all", one: 1, two: 1},
+		{name: "who dials has no state", one: 5},
+		{name: "who is dialled has no state", two: 5},
+		{name: "who dials is behind", one: 5, two: 1, refused: "the cluster's life 4, and this node of life 0", told: 5},
+		{name: "who dials is ahead", one: 1, two: 5, refused: "the cluster's life 0, and this node of life 4", told: 1},
+		{name: "at another node's address", one: 5, two: 1, node: "n9", refused: "another life"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p := newPair(t, func(one, _ *PortConfig) {
+					if test.node != "" {
+						one.Node = test.node
+					}
+				})
+				defer p.close()
+				p.lives[p.one].own, p.lives[p.two].own = test.one, test.two
+				one, two := p.layers(t, 1)
+				for range 3 {
+					_, err := two[0].Dial("n1", time.Second)
+					switch {
+					case test.refused == "" && err != nil:
+						t.Fatal(err)
+					case test.refused != "" && (err == nil || !strings.Contains(err.Error(), test.refused)):
+						t.Fatalf("got %v, want one that says %q", err, test.refused)
+					}
+					if err == nil {
+						if _, err := one[0].Accept(); err != nil {
+							t.Error(err)
+						}
+					}
+				}
+				if got := p.lives[p.two].later; got != test.told {
+					t.Errorf("who dials was told life %s, want %s", got, test.told)
+				}
+				if got := p.lives[p.one].later; got != 0 {
+					t.Errorf("who was dialled believed a stranger: life %s", got)
+				}
+				synctest.Wait()
+				if lines := strings.Count(p.log.String(), "another life"); lines > 1 || (lines == 0) != (test.refused == "") {
+					t.Errorf("%d lines in the log:\n%s", lines, p.log)
 				}
 			})
 		})
@@ -201,7 +269,7 @@ func TestStrangersAtThePeerPort(t *testing.T) {
 		"not a hello":        "GET / HTTP/1.1\r\nHost: x\r\n\r\n",
 		"cut":                "LGPR\x01\x00\x00",
 		"a name that lies":   "LGPR\x01\x00\x00\x00\xffn2",
-		"an unknown verdict": "LGPR\x01\x63\x00\x00\x02n2\x00",
+		"an unknown verdict": "LGPR\x01\x63\x00\x00\x02n2\x00\x00\x00\x00\x00",
 		"silent":             "",
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -293,16 +361,16 @@ func TestAGroupIsOpenOnceOnAPort(t *testing.T) {
 	if err := p.Listen(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.layer(4); err != nil {
+	if _, err := p.layer(4, &chronicle{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.layer(4); err == nil {
+	if _, err := p.layer(4, &chronicle{}); err == nil {
 		t.Error("a second time")
 	}
 	if err := errors.Join(p.Close(), p.Close()); err != nil {
 		t.Error(err)
 	}
-	if _, err := p.layer(5); err == nil {
+	if _, err := p.layer(5, &chronicle{}); err == nil {
 		t.Error("on a closed port")
 	}
 }
@@ -347,7 +415,7 @@ func TestHandshakesEndWhileThePortCloses(t *testing.T) {
 // The library takes what a leader calls itself for an address.
 func TestALeaderCallsItselfByItsAddress(t *testing.T) {
 	p := NewPort(PortConfig{Node: "n1", Members: []Member{{"n1", "one:1"}}, Listener: newPipes()})
-	transport, err := newTransport(p, Config{Timing: DefaultTiming()}, newBridge(slog.New(slog.DiscardHandler)))
+	transport, err := newTransport(p, Config{Timing: DefaultTiming()}, &chronicle{}, newBridge(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +431,7 @@ func TestALeaderCallsItselfByItsAddress(t *testing.T) {
 
 func FuzzHello(f *testing.F) {
 	var b bytes.Buffer
-	if err := writeHello(&b, hello{group: 3, node: "n1", cluster: "lg-x"}); err != nil {
+	if err := writeHello(&b, hello{group: 3, node: "n1", cluster: "lg-x", life: 7}); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b.Bytes())

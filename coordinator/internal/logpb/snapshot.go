@@ -118,24 +118,41 @@ func ReadSnapshot(r io.Reader) (*lock.Machine, error) {
 	return m, nil
 }
 
-func readSnapshot(f *frameReader) (*lock.Machine, error) {
+// ReadIncarnation reads no further than the incarnation of the state in a snapshot. Its errors are those of ReadSnapshot.
+func ReadIncarnation(r io.Reader) (uint32, error) {
+	header, err := readHeader(&frameReader{r: bufio.NewReader(r)})
+	if err != nil {
+		return 0, fmt.Errorf("read the head of a snapshot: %w", err)
+	}
+	return header.Incarnation, nil
+}
+
+func readHeader(f *frameReader) (header lock.Header, err error) {
 	version, err := f.start()
 	if err != nil {
-		return nil, err
+		return header, err
 	}
 	first, err := f.frame()
 	if err != nil {
-		return nil, err
+		return header, err
 	}
-	header, err := decodeHeader(first.GetHeader())
+	header, err = decodeHeader(first.GetHeader())
 	if err != nil {
-		return nil, err
+		return header, err
 	}
 	switch {
 	case header.Version > lock.MaxVersion:
-		return nil, fmt.Errorf("%w: cluster version %d", ErrUnknown, header.Version)
+		return header, fmt.Errorf("%w: cluster version %d", ErrUnknown, header.Version)
 	case snapshotVersion(header) != version:
-		return nil, fmt.Errorf("%w: it says version %d, and its cluster has %d", ErrCorrupt, version, header.Version)
+		return header, fmt.Errorf("%w: it says version %d, and its cluster has %d", ErrCorrupt, version, header.Version)
+	}
+	return header, nil
+}
+
+func readSnapshot(f *frameReader) (*lock.Machine, error) {
+	header, err := readHeader(f)
+	if err != nil {
+		return nil, err
 	}
 	restorer, err := lock.NewRestorer(header)
 	if err != nil {
