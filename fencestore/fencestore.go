@@ -16,11 +16,31 @@ import (
 // Token is a fencing token as the coordinator issues it: 1 to 2^53 − 1. 0 is never issued.
 type Token uint64
 
+// Mode is what a claim's lease is for. It decides nothing about floors, which go by token alone.
+type Mode uint8
+
+// The modes. The zero value is exclusive.
+const (
+	Exclusive Mode = iota // one holder, who may write
+	Shared                // several holders of one token, for reading: a store that can tell refuses their writes
+)
+
+func (m Mode) String() string {
+	switch m {
+	case Exclusive:
+		return "exclusive"
+	case Shared:
+		return "shared"
+	}
+	return fmt.Sprintf("mode(%d)", m)
+}
+
 // Claim is what a verified ticket says: this resource, under this token.
 type Claim struct {
 	Cluster   string
 	Resource  string
 	Token     Token
+	Mode      Mode
 	LeaseHash string // names the holder without its secret
 }
 
@@ -61,7 +81,7 @@ type Store interface {
 	Raise(ctx context.Context, claim Claim) (Accepted, error)
 	// Bind raises as Raise does and registers the session, in one decision. A session may be bound to
 	// several resources; binding it again to the same resource under the same or a higher token is allowed,
-	// and never ends the session itself.
+	// and never ends the session itself. The binding has the mode of the claim that came last.
 	Bind(ctx context.Context, claim Claim, session Session) (Accepted, error)
 	// Unbind forgets the session's binding to the resource. With idle set the caller vouches that nothing of
 	// the session is in flight; without it the binding stays until the session is confirmed gone.

@@ -3,12 +3,14 @@ package fencesql
 import (
 	"context"
 	"embed"
+	"errors"
 	"fmt"
 	"io/fs"
 	"regexp"
 	"strconv"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 //go:embed scripts/*.sql
@@ -134,6 +136,8 @@ func asOwner(ctx context.Context, tx pgx.Tx) error {
 	return err
 }
 
+const lockNotAvailable = "55P03"
+
 func upgrade(ctx context.Context, tx pgx.Tx, all []script) error {
 	var version int
 	if err := tx.QueryRow(ctx, "select coalesce(max(number), 0) from fence.version").Scan(&version); err != nil {
@@ -145,6 +149,10 @@ func upgrade(ctx context.Context, tx pgx.Tx, all []script) error {
 	for _, s := range all[version:] {
 		// The simple protocol runs a script of many statements inside our transaction.
 		if _, err := tx.Conn().PgConn().Exec(ctx, s.text).ReadAll(); err != nil {
+			var pgErr *pgconn.PgError
+			if errors.As(err, &pgErr) && pgErr.Code == lockNotAvailable {
+				err = fmt.Errorf("transactions that have written to a protected table are open; try again when they have ended: %w", err)
+			}
 			return fmt.Errorf("script %d (%s): %w", s.number, s.name, err)
 		}
 		if _, err := tx.Exec(ctx, "insert into fence.version (number, name) values ($1, $2)", s.number, s.name); err != nil {
@@ -161,6 +169,7 @@ func letIn(ctx context.Context, tx pgx.Tx, proxyRole string) error {
 	role := pgx.Identifier{proxyRole}.Sanitize()
 	_, err := tx.Conn().PgConn().Exec(ctx, `grant usage on schema fence to public;
 		grant execute on function fence.bind(text, text, bigint, text, integer, bigint, integer),
+			fence.bind(text, text, bigint, text, integer, bigint, integer, boolean),
 			fence.unbind(text, text, integer, bigint, boolean), fence.sweep(), fence.floor_of(text, text),
 			fence.bindings(text, integer), fence.check_ready(text) to `+role).ReadAll()
 	return err

@@ -55,7 +55,7 @@ func protectedTables(ctx context.Context, tx pgx.Tx) ([]Table, error) {
 }
 
 func proxyRoles(ctx context.Context, tx pgx.Tx) ([]string, error) {
-	rows, err := tx.Query(ctx, `select r.rolname from pg_proc p
+	rows, err := tx.Query(ctx, `select distinct r.rolname from pg_proc p
 		join pg_namespace n on n.oid = p.pronamespace
 		cross join lateral aclexplode(p.proacl) a join pg_roles r on r.oid = a.grantee
 		where n.nspname = 'fence' and p.proname = 'bind' and a.privilege_type = 'EXECUTE' and r.rolname <> $1

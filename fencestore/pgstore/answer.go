@@ -16,7 +16,7 @@ import (
 )
 
 // schemaVersion is the oldest version of the schema that has what this package calls.
-const schemaVersion = 4
+const schemaVersion = 7
 
 const installHint = "Run `lychgate sql install` on the database."
 

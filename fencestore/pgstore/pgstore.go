@@ -132,7 +132,7 @@ func (s *Store) Bind(ctx context.Context, claim fencestore.Claim, session fences
 	return s.bind(ctx, claim, &session)
 }
 
-const bindQuery = "select takeover, ended from fence.bind($1, $2, $3, $4, $5, $6, $7)"
+const bindQuery = "select takeover, ended from fence.bind($1, $2, $3, $4, $5, $6, $7, $8)"
 
 func (s *Store) bind(ctx context.Context, claim fencestore.Claim, session *fencestore.Session) (fencestore.Accepted, error) {
 	begun := time.Now()
@@ -151,7 +151,7 @@ func (s *Store) bind(ctx context.Context, claim fencestore.Claim, session *fence
 	var accepted fencestore.Accepted
 	err = s.ask(ctx, claim, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, bindQuery, claim.Cluster, claim.Resource, int64(claim.Token), claim.LeaseHash,
-			pid, started, s.patience(ctx).Milliseconds()).Scan(&accepted.Takeover, &accepted.Ended)
+			pid, started, s.patience(ctx).Milliseconds(), claim.Mode != fencestore.Exclusive).Scan(&accepted.Takeover, &accepted.Ended)
 	})
 	if err != nil {
 		return fencestore.Accepted{}, err
@@ -202,7 +202,7 @@ func (s *Store) Floor(ctx context.Context, cluster, resource string) (fencestore
 func (s *Store) Bindings(ctx context.Context, cluster string, limit int) ([]fencestore.Binding, error) {
 	var list []fencestore.Binding
 	err := s.ask(ctx, fencestore.Claim{Cluster: cluster}, func(ctx context.Context, conn *pgx.Conn) error {
-		rows, err := conn.Query(ctx, "select resource, token, lease, pid, started, since from fence.bindings($1, $2)", cluster, limit)
+		rows, err := conn.Query(ctx, "select resource, token, lease, pid, started, since, shared from fence.bindings($1, $2)", cluster, limit)
 		if err != nil {
 			return err
 		}
@@ -217,7 +217,11 @@ func (s *Store) Bindings(ctx context.Context, cluster string, limit int) ([]fenc
 func scanBinding(row pgx.CollectableRow, cluster string) (fencestore.Binding, error) {
 	b := fencestore.Binding{Claim: fencestore.Claim{Cluster: cluster}}
 	var token, since int64
-	err := row.Scan(&b.Resource, &token, &b.LeaseHash, &b.Session.PID, &b.Session.Started, &since)
+	var shared bool
+	err := row.Scan(&b.Resource, &token, &b.LeaseHash, &b.Session.PID, &b.Session.Started, &since, &shared)
+	if shared {
+		b.Mode = fencestore.Shared
+	}
 	b.Token, b.Since = fencestore.Token(token), time.UnixMicro(since)
 	return b, err
 }

@@ -118,13 +118,13 @@ func TestBindings(t *testing.T) {
 	for i := range bindingLimit + 5 {
 		s.bindings = append(s.bindings, gate.BindingView{
 			Listener: "l", Adapter: "postgres", Remote: "127.0.0.1:9", Cluster: "c", Resource: fmt.Sprintf("r/%d", i),
-			Token: 1<<53 - 1, LeaseHash: "h", Session: "42", Since: time.Unix(1, 0).UTC(),
+			Token: 1<<53 - 1, Mode: "shared", LeaseHash: "h", Session: "42", Since: time.Unix(1, 0).UTC(),
 		})
 	}
 	h := Handler(s, prometheus.NewRegistry())
 	code, body, header := get(t, h, "/bindings?resource=r/7")
 	want := `{"bindings":[{"listener":"l","adapter":"postgres","remote":"127.0.0.1:9","cluster":"c","resource":"r/7",` +
-		`"token":"9007199254740991","leaseHash":"h","session":"42","since":"1970-01-01T00:00:01Z"}],"total":1}` + "\n"
+		`"token":"9007199254740991","mode":"shared","leaseHash":"h","session":"42","since":"1970-01-01T00:00:01Z"}],"total":1}` + "\n"
 	if code != http.StatusOK || body != want || header.Get("Content-Type") != "application/json" {
 		t.Errorf("got %d %v\n%s\nwant\n%s", code, header, body, want)
 	}

@@ -20,6 +20,7 @@ type binding struct {
 	Cluster   string    `json:"cluster"`
 	Resource  string    `json:"resource"`
 	Token     uint64    `json:"token,string"`
+	Mode      string    `json:"mode"`
 	LeaseHash string    `json:"leaseHash,omitempty"`
 	Session   string    `json:"session"` // as the store names it
 	Since     time.Time `json:"since"`

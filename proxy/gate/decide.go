@@ -71,6 +71,16 @@ type Plan struct {
 	Claims []fencestore.Claim // sorted by resource, each resource once; bound in this order so that two sessions cannot deadlock
 }
 
+// ReadOnly reports whether the session is to be asked to be read-only: it has no ticket and may only read, or all of its
+// tickets are shared. That is a courtesy, which a client can undo; with one exclusive ticket the store decides, resource by
+// resource.
+func (p Plan) ReadOnly() bool { return p.Access == Reading || AllShared(p.Claims) }
+
+// AllShared reports whether there are claims and all of them are for reading.
+func AllShared(claims []fencestore.Claim) bool {
+	return len(claims) > 0 && !slices.ContainsFunc(claims, func(c fencestore.Claim) bool { return c.Mode == fencestore.Exclusive })
+}
+
 // Unsigned is a resource and token without a signature, as the client wrote them.
 type Unsigned struct{ Resource, Token string }
 

@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/fencestore"
 )
@@ -155,8 +156,17 @@ func (g *Gate) verify(ctx context.Context, raw string) (fencestore.Claim, *Refus
 		return fencestore.Claim{}, invalidTicket(err)
 	}
 	return fencestore.Claim{
-		Cluster: c.Cluster, Resource: string(c.Resource), Token: fencestore.Token(c.Token), LeaseHash: c.Lease.String(),
+		Cluster: c.Cluster, Resource: string(c.Resource), Token: fencestore.Token(c.Token), Mode: modeOf(c.Mode),
+		LeaseHash: c.Lease.String(),
 	}, nil
+}
+
+// modeOf takes everything that is not exclusive for the mode with fewer rights.
+func modeOf(m lease.Mode) fencestore.Mode {
+	if m == lease.Exclusive {
+		return fencestore.Exclusive
+	}
+	return fencestore.Shared
 }
 
 // invalidTicket words each way in which a ticket fails. The error never carries the ticket. Where no key could be had

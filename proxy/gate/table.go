@@ -24,6 +24,7 @@ type BindingView struct {
 	Cluster   string
 	Resource  string
 	Token     uint64
+	Mode      string // "exclusive" or "shared"
 	LeaseHash string
 	Session   string // as the store names it
 	Since     time.Time
@@ -38,7 +39,8 @@ func (g *Gate) Bindings() []BindingView {
 			e := s.held[k]
 			views = append(views, BindingView{
 				Listener: g.config.Listener, Adapter: g.config.Adapter, Remote: s.client,
-				Cluster: e.claim.Cluster, Resource: e.claim.Resource, Token: uint64(e.claim.Token), LeaseHash: e.claim.LeaseHash,
+				Cluster: e.claim.Cluster, Resource: e.claim.Resource, Token: uint64(e.claim.Token),
+				Mode: e.claim.Mode.String(), LeaseHash: e.claim.LeaseHash,
 				Session: strconv.FormatInt(s.id.PID, 10), Since: e.since,
 			})
 		}
