@@ -45,7 +45,7 @@ func TestLinesAreTheJSONOfTheirFields(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := l.append(nil); string(got) != string(want) {
+		if got := l.append(nil, l.Time.AppendFormat(nil, time.RFC3339Nano)); string(got) != string(want) {
 			t.Errorf("\n got %s\nwant %s", got, want)
 		}
 	}
@@ -57,9 +57,10 @@ func BenchmarkLine(b *testing.B) {
 		Resource: "ledger/eu", Lease: "OmrQVRev3t8p8vappqfhcw", Token: 1234567, Mode: "exclusive", Identity: "anonymous",
 		Client: "worker-17", Request: "ABCDEFGHIJKLMNOPQRSTUVWXYZ",
 	}
+	at := l.Time.AppendFormat(nil, time.RFC3339Nano)
 	var buffer []byte
 	b.ReportAllocs()
 	for b.Loop() {
-		buffer = l.append(buffer[:0])
+		buffer = l.append(buffer[:0], at)
 	}
 }

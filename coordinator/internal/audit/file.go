@@ -89,13 +89,18 @@ func wholeEntries(f *os.File) (size int64, last uint64, err error) {
 
 // add gathers the lines of one entry. False means that something gathered before could not be written.
 func (o *file) add(index uint64, lines []line) bool {
+	var stamp [len(time.RFC3339Nano) + 2]byte
+	var at []byte // the time of the line before in text, mostly that of all
 	for i := range lines {
 		l := &lines[i]
 		l.Group = o.config.Group
 		if l.Time.IsZero() {
 			l.Time, l.Node = time.Now().UTC(), o.config.Node
 		}
-		o.pending.Write(append(l.append(o.pending.AvailableBuffer()), '\n'))
+		if i == 0 || !l.Time.Equal(lines[i-1].Time) {
+			at = l.Time.AppendFormat(stamp[:0], time.RFC3339Nano)
+		}
+		o.pending.Write(append(l.append(o.pending.AvailableBuffer(), at), '\n'))
 	}
 	o.next = index
 	return o.pending.Len() < flushAt || o.flush()
