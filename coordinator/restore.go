@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/lychgate/lychgate/coordinator/internal/group"
@@ -21,6 +23,20 @@ type Recovery struct {
 	Incarnation uint32
 	// Known are incarnations of which tokens may be out there: of the floors in the stores.
 	Known []uint32
+	// Pinned are the clusters that the stores which were asked belong to, by the names of the stores. If one is not the restored
+	// cluster, Known tells nothing about it, and Recover refuses before it changes anything.
+	Pinned map[string]string
+}
+
+// checkStores refuses what a store of another cluster would be asked for.
+func (r Recovery) checkStores(cluster string) error {
+	for _, store := range slices.Sorted(maps.Keys(r.Pinned)) {
+		if pinned := r.Pinned[store]; pinned != cluster {
+			return fmt.Errorf("the store %s belongs to the cluster %s, and what is restored is of %s: name the stores of this cluster only",
+				store, pinned, cluster)
+		}
+	}
+	return nil
 }
 
 // Recovered says what was made.
@@ -66,6 +82,9 @@ func restoreSnapshot(config Config, how Recovery, base group.Restoration) (_ Rec
 	if len(saved.Groups) != config.Groups {
 		return Recovered{}, fmt.Errorf("%s has %d groups, and the configuration says groups: %d; the number never changes",
 			how.Snapshot, len(saved.Groups), config.Groups)
+	}
+	if err := how.checkStores(saved.Cluster); err != nil {
+		return Recovered{}, err
 	}
 	if err := vacant(config.Dir); err != nil {
 		return Recovered{}, err
@@ -113,6 +132,9 @@ func recoverSurvivor(config Config, how Recovery, base group.Restoration) (Recov
 			return Recovered{}, fmt.Errorf("group %d: %w", g, err)
 		}
 		known, base.Cluster = append(known, seen.Incarnation), seen.Cluster
+	}
+	if err := how.checkStores(base.Cluster); err != nil {
+		return Recovered{}, err
 	}
 	out, err := begin(config, how, known...)
 	if err != nil {

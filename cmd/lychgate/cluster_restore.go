@@ -31,9 +31,9 @@ with an old folder.
 Every lease and wait ends, and the cluster takes an incarnation above its own and above every one
 that is known, so that no token is issued twice. What was granted after the snapshot is not known
 to it: name every store with --store, which is asked for its largest floor, or give the number
-with --incarnation. Without either a random step is taken, which two restores of one snapshot
-take differently. The cluster keeps its name: stores need not be adopted. Tickets of the old
-life verify no more.
+with --incarnation. A store that belongs to another cluster is refused. Without either a random
+step is taken, which two restores of one snapshot take differently. The cluster keeps its name:
+stores need not be adopted. Tickets of the old life verify no more.
 
 Then start the node, and let the others join with empty folders.`,
 		Example: `  lychgate cluster restore --config n1.yaml --snapshot backup.lychgate --store postgres://postgres@db/app
@@ -59,12 +59,13 @@ Then start the node, and let the others join with empty folders.`,
 		if err != nil {
 			return err
 		}
+		if cmd.Flags().Changed("incarnation") && how.Incarnation == 0 {
+			return usageError("--incarnation 0 is that of a new cluster, and above none: leave the flag out to have one chosen")
+		}
 		for _, dsn := range stores {
-			floor, err := largestFloor(cmd.Context(), dsn)
-			if err != nil {
+			if err := askStore(cmd.Context(), dsn, &how); err != nil {
 				return err
 			}
-			how.Known = append(how.Known, floor.Incarnation())
 		}
 		if len(stores) == 0 && how.Incarnation == 0 {
 			fmt.Fprintln(cmd.ErrOrStderr(), "no store is asked: if tokens were issued after what is restored, name the stores with --store")
@@ -81,18 +82,34 @@ Then start the node, and let the others join with empty folders.`,
 	return cmd
 }
 
-// largestFloor is the largest token that a store has accepted, of whichever cluster.
-func largestFloor(ctx context.Context, dsn string) (floor lease.Token, err error) {
+// askStore adds what a store knows: the incarnation of the largest token that it has accepted, and of which cluster.
+func askStore(ctx context.Context, dsn string, how *coordinator.Recovery) (err error) {
 	conn, err := pgx.Connect(ctx, dsn)
 	if err != nil {
-		return 0, fmt.Errorf("store: %w", err)
+		return fmt.Errorf("store: %w", throughProxy(err))
 	}
 	defer func() { err = errors.Join(err, conn.Close(context.WithoutCancel(ctx))) }()
+	db := conn.Config()
+	name := fmt.Sprintf("%s at %s:%d", db.Database, db.Host, db.Port)
+	state, err := fencesql.Status(ctx, conn)
+	if err != nil {
+		return fmt.Errorf("store %s: %w", name, throughProxy(err))
+	}
+	if !state.Installed {
+		return fmt.Errorf("store %s: %w", name, fencesql.ErrNotInstalled)
+	}
 	largest, err := fencesql.LargestFloor(ctx, conn)
 	if err != nil {
-		return 0, fmt.Errorf("store %s: %w", conn.Config().Database, err)
+		return fmt.Errorf("store %s: %w", name, err)
 	}
-	return lease.Token(largest), nil
+	how.Known = append(how.Known, lease.Token(largest).Incarnation())
+	if state.Cluster != "" { // else no ticket was ever shown to it
+		if how.Pinned == nil {
+			how.Pinned = make(map[string]string)
+		}
+		how.Pinned[name] = state.Cluster
+	}
+	return nil
 }
 
 func printRecovered(w io.Writer, c coordinator.Config, made coordinator.Recovered) error {

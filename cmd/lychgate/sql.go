@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/spf13/cobra"
 )
 
@@ -48,12 +51,23 @@ func (t *sqlTarget) with(ctx context.Context, fn func(context.Context, *pgx.Conn
 	}
 	conn, err := pgx.ConnectConfig(ctx, config)
 	if err != nil {
-		err = fmt.Errorf("connect to the database: %w", err)
+		err = fmt.Errorf("connect to the database: %w", throughProxy(err))
 		if t.dsn == "" && os.Getenv("PGHOST") == "" && os.Getenv("PGSERVICE") == "" {
 			err = fmt.Errorf("%w; give --dsn, or set PGHOST and the other variables of libpq", err)
 		}
 		return err
 	}
 	defer conn.Close(context.WithoutCancel(ctx)) //nolint:errcheck // what was done is committed
-	return fn(ctx, conn)
+	return throughProxy(fn(ctx, conn))
+}
+
+// throughProxy says of a refusal that only a proxy gives where the command belongs: what these commands do is not what the
+// fence guards, so the database itself never answers them so.
+func throughProxy(err error) error {
+	refusal, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || !strings.HasPrefix(refusal.Code, "LG") {
+		return err
+	}
+	return fmt.Errorf("there a lychgate proxy answers (%s: %s), and not the database: give --dsn of the database itself",
+		refusal.Code, refusal.Message)
 }
