@@ -52,6 +52,8 @@ type Timing struct {
 	LeaderLease time.Duration `koanf:"leader_lease"` // a leader without contact to a majority for this long steps down
 	Commit      time.Duration `koanf:"commit"`       // an idle leader tells its followers what is committed this often
 	Call        time.Duration `koanf:"call"`         // how long a call looks for a leader before it is refused with NO_LEADER
+	Disk        time.Duration `koanf:"disk"`         // a node whose disk has not answered for this long leaves the group to the others
+	Stuck       time.Duration `koanf:"stuck"`        // a replica that applies nothing for this long, although there is something, says so
 }
 
 // Failover is how long the cluster is normally without a leader after its leader dies.
@@ -59,7 +61,9 @@ func (t Timing) Failover() time.Duration { return t.group().Failover() }
 
 // group is the part that the Raft group keeps to.
 func (t Timing) group() group.Timing {
-	return group.Timing{Heartbeat: t.Heartbeat, Election: t.Election, LeaderLease: t.LeaderLease, Commit: t.Commit}
+	return group.Timing{
+		Heartbeat: t.Heartbeat, Election: t.Election, LeaderLease: t.LeaderLease, Commit: t.Commit, Disk: t.Disk, Stuck: t.Stuck,
+	}
 }
 
 // Lease is the cluster's policy. It is written into the replicated state when the cluster is created, and from
@@ -112,6 +116,8 @@ func DefaultConfig() Config {
 			LeaderLease: timing.LeaderLease,
 			Commit:      timing.Commit,
 			Call:        2 * time.Second,
+			Disk:        timing.Disk,
+			Stuck:       timing.Stuck,
 		},
 		Lease: Lease{
 			DefaultTTL:  30 * time.Second,

@@ -111,7 +111,7 @@ func (c Config) validateTiming(f *faults) {
 	t := c.Timing
 	positive(f, map[string]time.Duration{
 		"timing.heartbeat": t.Heartbeat, "timing.election": t.Election, "timing.leader_lease": t.LeaderLease,
-		"timing.commit": t.Commit, "timing.call": t.Call,
+		"timing.commit": t.Commit, "timing.call": t.Call, "timing.disk": t.Disk, "timing.stuck": t.Stuck,
 	})
 	if t.Election < t.Heartbeat {
 		f.add("timing.election", "%s is below timing.heartbeat %s", t.Election, t.Heartbeat)
@@ -124,6 +124,12 @@ func (c Config) validateTiming(f *faults) {
 	}
 	if t.Commit > t.Heartbeat {
 		f.add("timing.commit", "%s is above timing.heartbeat %s", t.Commit, t.Heartbeat)
+	}
+	if least := 2 * t.Heartbeat; t.Disk > 0 && t.Disk < least {
+		f.add("timing.disk", "%s is below 2 × timing.heartbeat = %s: a disk that is busy for a moment would cost more than the loss of its node", t.Disk, least)
+	}
+	if t.Stuck > 0 && t.Stuck < t.Disk {
+		f.add("timing.stuck", "%s is below timing.disk %s: a replica whose disk hangs would be told to be stuck", t.Stuck, t.Disk)
 	}
 }
 
