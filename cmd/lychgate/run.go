@@ -57,7 +57,8 @@ Before COMMAND starts the ticket is shown to the proxy once, so that an earlier 
 fenced. Whoever can connect to the listener uses the ticket. It ends with "lychgate run".
 
 COMMAND runs in a process group of its own, to which signals are passed on. If the lock is
-about to be lost because no coordinator answers, the group gets SIGTERM; it gets SIGKILL
+about to be lost because no coordinator answers, or has been held as long as its policy allows
+(--max-hold), the group gets SIGTERM; it gets SIGKILL
 before the lock could run out and be granted to anybody else. That somebody has broken the
 lock shows at its next renewal, after a third of the TTL at most: then the group is killed.
 What COMMAND leaves behind in the group is killed before the lock is given back. Processes
@@ -66,7 +67,8 @@ itself is killed with SIGKILL, only COMMAND dies with it, and that only on Linux
 children go on without the listener.
 
 Exit codes: that of COMMAND; 128 plus the signal's number if a signal ended it;
-  75   the lock was not obtained
+  75   the lock was not obtained; it may be later: it is held, or stays closed after its last
+       lease expired; a bound of the tenant; a deadlock; no coordinator answers
   126  COMMAND cannot be executed     127  COMMAND was not found
   1, 2 failed before COMMAND started, called wrongly
   130  interrupted (143: terminated) while it waited for the lock`,

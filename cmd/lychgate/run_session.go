@@ -21,6 +21,7 @@ type held interface {
 	Warning() <-chan struct{}
 	Done() <-chan struct{}
 	Err() error
+	Unrenewed() error
 	Release(context.Context) error
 }
 
@@ -84,8 +85,12 @@ func (s *session) supervise(p process) int {
 		case <-warning:
 			warning = nil
 			if s.lease.Err() == nil {
-				s.say("%s is not renewed and will be lost in %v: ending the command",
-					s.lease.Resource(), s.lease.Remaining().Round(time.Millisecond))
+				why := "is not renewed"
+				if errors.Is(s.lease.Unrenewed(), client.ErrHoldTooLong) {
+					why = "has been held as long as its policy allows"
+				}
+				s.say("%s %s and will be lost in %v: ending the command",
+					s.lease.Resource(), why, s.lease.Remaining().Round(time.Millisecond))
 				p.Signal(syscall.SIGTERM)
 				p.Signal(syscall.SIGCONT) // a stopped process would not see it
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/client/clienttest"
+	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 // fakeProcess notes the signals that it gets, and ends on some.
@@ -180,6 +181,28 @@ func TestSessionEndsTheCommandBeforeTheDeadline(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A policy may end the hold: the command is told in time, and a person why.
+func TestSessionEndsWithTheHoldOfItsPolicy(t *testing.T) {
+	endsOn := map[syscall.Signal]time.Duration{syscall.SIGTERM: 100 * time.Millisecond}
+	runUnderLease(t, endsOn, func(t *testing.T, r running) {
+		refusal := &lockpb.Refusal{Reason: lockpb.Reason_HOLD_TOO_LONG, Applied: lockpb.Applied_NO}
+		r.server.Intercept(func(ctx context.Context, call clienttest.Call, next clienttest.Handler) (any, error) {
+			if m, ok := call.Request.(*lockpb.HeartbeatRequest); ok {
+				return &lockpb.HeartbeatResponse{Beats: []*lockpb.Beat{{LeaseId: m.GetLeaseIds()[0], Refusal: refusal}}}, nil
+			}
+			return next(ctx)
+		})
+		begin := time.Now()
+		<-r.process.exited
+		if held := time.Since(begin); held < 7*time.Second || held > 9*time.Second {
+			t.Errorf("ended after %v of 10s", held)
+		}
+		if code := <-r.ended; code != 143 || !strings.Contains(r.said(), "ledger/eu has been held as long as its policy allows") {
+			t.Errorf("code %d, said %q", code, r.said())
+		}
+	})
 }
 
 // A quorum that comes back after the warning gives a command that is ending its time to do so.

@@ -249,9 +249,11 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 	}
 	now := c.clock.Now()
 	c.asOf.learn(l.id.Group(), resp.GetAsOf(), now)
-	// A grant out of the queue or to an earlier attempt has less left than a TTL, because the coordinator takes
-	// back what nobody confirms or because it began before; or the answer was waited for.
-	if resp.GetRemaining() < resp.GetTtl() || now-sent >= l.ttl/20 {
+	// A grant out of the queue or to an earlier attempt may have less left than a TTL, because the coordinator takes back
+	// what nobody confirms or because it began before; or the answer was waited for. What a free lock has less than a TTL
+	// at once, its policy has taken off.
+	late := q.waits || resp.GetRetried()
+	if late && resp.GetRemaining() < resp.GetTtl() || now-sent >= l.span/20 {
 		err = c.confirm(ctx, l)
 	}
 	return l, err
@@ -287,17 +289,21 @@ func (c *Client) pose(ctx context.Context, q *question, resource string, o optio
 }
 
 // confirm renews a late grant before it is reported as held, so that its holder starts with a whole TTL
-// counted from a question just sent.
+// counted from a question just sent, or with what its policy leaves of it.
 func (c *Client) confirm(ctx context.Context, l *Lease) error {
 	resp, sent, err := c.renew(ctx, &lockpb.RenewRequest{LeaseId: l.id.String()})
 	switch {
 	case gone(err):
 		return fmt.Errorf("acquire %s: %w", l.resource, errLapsed)
-	case err != nil:
+	case err != nil && !errors.Is(err, ErrHoldTooLong):
 		return err
 	}
 	l.mu.Lock()
-	l.extend(renewalOf(resp), sent)
+	if err == nil {
+		l.extend(renewalOf(resp), sent)
+	} else {
+		l.stop(err) // it was confirmed before, and stands as it is
+	}
 	l.mu.Unlock()
 	if c.clock.Now() >= l.deadline {
 		return fmt.Errorf("acquire %s: %w", l.resource, errLapsed)

@@ -52,7 +52,7 @@ func (c *Client) renewTogether(due *Lease, now time.Duration) {
 	beats := make(map[destination]*heartbeat, 1)
 	for _, l := range found {
 		l.mu.Lock()
-		if l.over == 0 && l.renewing == nil && now >= l.renewAt-ahead(l.ttl) {
+		if l.over == 0 && l.renewing == nil && !l.longest && now >= l.renewAt-ahead(l.ttl) {
 			to := destination{c.nodes.leaderOf(l.id.Group()), c.keyOf(l.ticket)}
 			if beats[to] == nil {
 				beats[to] = newHeartbeat(c, to.keyID)
@@ -190,6 +190,9 @@ func (l *Lease) renewed(r renewal, sent time.Duration, err error, again time.Dur
 		l.plan()
 	case gone(err):
 		ended = err
+	case errors.Is(err, ErrHoldTooLong):
+		l.stop(err)
+		l.plan()
 	default:
 		l.failure = err
 		l.failures++

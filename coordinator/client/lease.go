@@ -18,7 +18,7 @@ type State uint8
 // The states. Held and Uncertain are the same to a worker: nobody else can have the resource yet.
 const (
 	Held      State = iota + 1 // renewals are answered
-	Uncertain                  // a renewal has failed or is overdue; the deadline has not passed
+	Uncertain                  // a renewal has failed, is overdue or was refused; the deadline has not passed
 	Lost                       // the deadline passed, or the coordinator said that the lease has ended
 	Released                   // Release was called
 )
@@ -59,12 +59,14 @@ type Lease struct {
 	ticket   string
 	ttl      time.Duration
 	deadline time.Duration // on the client's clock; never moves back
+	span     time.Duration // that it lies after the question that brought it; below ttl where a policy ends the hold
 	warning  chan struct{} // closed when the warning of this deadline has been given
 	warned   bool
 	renewAt  time.Duration
 	renewing *heartbeat // in flight with this lease; nil if none
 	failure  error      // of the last renewal; nil after a success
 	failures int        // in a row
+	longest  bool       // failure says that the policy lets the lease stand no longer: it is not renewed any more
 	asOf     int64      // of the last answer
 	index    uint64
 
@@ -90,8 +92,9 @@ func newLease(ctx context.Context, c *Client, resp *lockpb.AcquireResponse, sent
 	if l.token == 0 || l.ttl <= 0 {
 		return nil, fmt.Errorf("answer has token %d and TTL %v", l.token, l.ttl)
 	}
+	l.span = min(l.ttl, millis(resp.GetRemaining()))
 	l.deadline = sent + millis(resp.GetRemaining()) - margin(l.ttl)
-	l.renewAt = sent + renewAfter(l.ttl)
+	l.renewAt = sent + renewAfter(l.span)
 	l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
 	l.release.turn = make(chan struct{}, 1)
 	return l, nil
@@ -163,12 +166,20 @@ func (l *Lease) State() State {
 }
 
 // Err is nil while the lease is held or uncertain. After a loss it wraps ErrLost and the cause: ErrExpired,
-// ErrLeaseEnded, ErrNotOwner or ErrClosed. After Release it is ErrReleased.
+// ErrHoldTooLong, ErrLeaseEnded, ErrNotOwner or ErrClosed. After Release it is ErrReleased.
 func (l *Lease) Err() error {
 	l.check()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.err
+}
+
+// Unrenewed is why the last renewal brought nothing; nil if it did, and before the first. It wraps ErrHoldTooLong once
+// the lease has been held as long as its policy allows: it stands until its deadline then and is not renewed any more.
+func (l *Lease) Unrenewed() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
 }
 
 // Done is closed when the lease is over: before the coordinator could grant the resource to somebody else,
@@ -179,8 +190,8 @@ func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
 // It does not end with Acquire's context: see Do for one that does.
 func (l *Lease) Context() context.Context { return l.ctx }
 
-// Warning is closed when the deadline comes near (Config.WarnBefore) because renewals go unanswered, and
-// when the lease is over. A worker that needs time to stop begins then. If a renewal succeeds after all,
+// Warning is closed when the deadline comes near (Config.WarnBefore) because renewals go unanswered or the policy allows
+// none, and when the lease is over. A worker that needs time to stop begins then. If a renewal succeeds after all,
 // the next call returns a new channel.
 func (l *Lease) Warning() <-chan struct{} {
 	l.mu.Lock()
@@ -202,9 +213,9 @@ func (l *Lease) Describe() *lockpb.AcquireResponse {
 
 // warnAt is the instant of the warning. The caller holds mu.
 func (l *Lease) warnAt() time.Duration {
-	before := l.ttl / 5
+	before := l.span / 5
 	if w := l.c.cfg.WarnBefore; w > 0 {
-		before = min(w, l.ttl/2)
+		before = min(w, l.span/2)
 	}
 	return l.deadline - before
 }
@@ -216,9 +227,20 @@ func (l *Lease) check() time.Duration {
 	expired := l.over == 0 && now >= l.deadline
 	l.mu.Unlock()
 	if expired {
-		l.lose(ErrExpired)
+		l.expire()
 	}
 	return now
+}
+
+// expire ends a lease whose deadline has passed.
+func (l *Lease) expire() {
+	l.mu.Lock()
+	cause := ErrExpired
+	if l.longest {
+		cause = fmt.Errorf("held as long as its policy allows: %w", l.failure)
+	}
+	l.mu.Unlock()
+	l.lose(cause)
 }
 
 // lose ends the lease for a cause other than Release. Its holder is told, by Err and all that ends with the

@@ -55,14 +55,14 @@ func (l *Lease) attend(now time.Duration) (due bool) {
 	}
 	if now >= l.deadline {
 		l.mu.Unlock()
-		l.lose(ErrExpired)
+		l.expire()
 		return false
 	}
 	if !l.warned && now >= l.warnAt() {
 		l.warned = true
 		close(l.warning)
 	}
-	due = l.renewing == nil && now >= l.renewAt
+	due = l.renewing == nil && !l.longest && now >= l.renewAt
 	if !due {
 		l.plan()
 	}
@@ -76,7 +76,7 @@ func (l *Lease) plan() {
 	if !l.warned {
 		next = min(next, l.warnAt())
 	}
-	if l.renewing == nil {
+	if l.renewing == nil && !l.longest {
 		next = min(next, l.renewAt)
 	}
 	l.c.agenda.set(l, next)
@@ -113,15 +113,20 @@ func (l *Lease) extend(r renewal, sent time.Duration) {
 		l.ticket = r.ticket
 	}
 	l.asOf, l.index = max(l.asOf, r.asOf), max(l.index, r.index)
-	l.failure, l.failures = nil, 0
-	l.renewAt = sent + renewAfter(l.ttl)
+	l.failure, l.failures, l.longest = nil, 0, false
+	span := min(l.ttl, r.remaining)
+	l.renewAt = sent + renewAfter(span)
 	if d := sent + r.remaining - margin(l.ttl); d > l.deadline {
-		l.deadline = d
+		l.deadline, l.span = d, span
 		if l.warned && l.c.clock.Now() < l.warnAt() {
 			l.warned, l.warning = false, make(chan struct{})
 		}
 	}
 }
+
+// stop takes the refusal of a renewal that would have the lease stand longer than its policy allows. It stands until its
+// deadline. The caller holds mu.
+func (l *Lease) stop(refusal error) { l.failure, l.longest = refusal, true }
 
 // gone reports whether a renewal was refused in a way that ends the lease for good.
 func gone(err error) bool { return errors.Is(err, ErrLeaseEnded) || errors.Is(err, ErrNotOwner) }
