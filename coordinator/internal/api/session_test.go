@@ -116,7 +116,7 @@ func TestSessionServesEveryCall(t *testing.T) {
 		const many = 300
 		var calls []*lockpb.Call
 		for i := range many {
-			in := acquireOf(fmt.Sprintf("%s/r%d", n.id, i), "A", fmt.Sprintf("%s-%d", n.id, i), time.Duration(i%2)*time.Second)
+			in := acquireOf(fmt.Sprintf("%s/r%d", n.id, i), "A", fmt.Sprintf("%s-%d", n.id, i), time.Duration(i%2)*20*time.Second)
 			in.NoTicket = i%3 == 0
 			calls = append(calls, acquireCall(in))
 		}
