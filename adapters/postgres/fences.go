@@ -23,6 +23,17 @@ type fences struct {
 // any reports whether something is in force.
 func (f *fences) any() bool { return len(f.base)+len(f.local)+len(f.next) > 0 }
 
+// inForce lists what is in force in the running transaction.
+func (f *fences) inForce() []fencestore.Claim { return union(union(f.base, f.local), f.next) }
+
+// afterCommit lists what will be in force if the running transaction commits.
+func (f *fences) afterCommit() []fencestore.Claim {
+	if f.replaces {
+		return f.next
+	}
+	return f.base
+}
+
 // add puts claims in force that the session has just joined.
 func (f *fences) add(claims []fencestore.Claim, local bool) {
 	if local {
@@ -49,7 +60,7 @@ func (f *fences) settle(outcome track.Outcome) {
 	if !f.replaces && len(f.local) == 0 {
 		return
 	}
-	before := union(union(f.base, f.local), f.next)
+	before := f.inForce()
 	kept := f.base
 	switch {
 	case !f.replaces, outcome == track.RolledBack:

@@ -115,12 +115,26 @@ func (w *world) ticket(resource string, token lease.Token) string {
 	return sign(w.t, w.signer, cluster, resource, token)
 }
 
+// shared is a shared grant; holder tells apart those of one token.
+func (w *world) shared(resource string, token lease.Token, holder byte) string {
+	w.t.Helper()
+	return signClaims(w.t, w.signer, ticket.Claims{
+		Cluster: cluster, Resource: lease.Resource(resource), Token: token, Mode: lease.Shared,
+		Lease: lease.NewID(1, [14]byte{byte(token), holder}).Hash(), Client: ticket.ClientHash("test", "client"),
+	})
+}
+
 func sign(t testing.TB, signer *ticket.Signer, cluster, resource string, token lease.Token) string {
 	t.Helper()
-	raw, err := signer.Sign(ticket.Claims{
+	return signClaims(t, signer, ticket.Claims{
 		Cluster: cluster, Resource: lease.Resource(resource), Token: token, Mode: lease.Exclusive,
 		Lease: lease.NewID(1, [14]byte{byte(token)}).Hash(), Client: ticket.ClientHash("test", "client"),
 	})
+}
+
+func signClaims(t testing.TB, signer *ticket.Signer, claims ticket.Claims) string {
+	t.Helper()
+	raw, err := signer.Sign(claims)
 	if err != nil {
 		t.Fatal(err)
 	}

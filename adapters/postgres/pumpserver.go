@@ -140,6 +140,9 @@ func (r *relay) deliver(typ byte, size int) error {
 	if effect.Idle {
 		r.isOver() // a drain finds its moment here
 	}
+	if effect.Hidden {
+		return r.session.fromServer.Skip()
+	}
 	return r.forward(typ, size)
 }
 
@@ -222,6 +225,9 @@ func (r *relay) deliverError(size int) error {
 		return r.takeFatal(notice, size)
 	}
 	effect := r.receive('E', nil)
+	if effect.Hidden {
+		return r.session.fromServer.Skip()
+	}
 	if effect.Instead == nil {
 		return r.forward('E', size)
 	}

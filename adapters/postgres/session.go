@@ -188,7 +188,7 @@ func (s *session) connect(ctx context.Context) error {
 		return err // an interrupt that came before could not see the connection
 	}
 	s.fromClient, s.fromServer = wire.NewReader(s.client, bufferSize), wire.NewReader(conn, bufferSize)
-	if s.plan.Access == gate.Reading {
+	if s.plan.ReadOnly() {
 		s.startup.Set("default_transaction_read_only", "on") // a parameter of its own wins over the same in options
 	}
 	_, err = conn.Write(s.startup.Packet())

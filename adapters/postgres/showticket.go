@@ -28,18 +28,24 @@ func (r *relay) showTicket(s sqltext.Statement, sent track.Sent, forward func() 
 	case err != nil:
 		return err
 	}
+	var settings []string
 	err = r.await(func() bool { return !r.talk.Full() }, func() {
 		r.talk.Send(sent)
+		before := r.reading()
 		if s.Kind == sqltext.ResetTicket {
 			r.fences.reset()
 		} else {
 			r.fences.add(claims, s.Local)
 		}
+		settings = r.reading().settings(before, s.Local)
 	})
 	if err != nil {
 		return err
 	}
-	return forward()
+	if err := forward(); err != nil {
+		return err
+	}
+	return r.setOwn(sent.Kind, settings)
 }
 
 // errSkipping means that the server ignores everything up to the next Sync.

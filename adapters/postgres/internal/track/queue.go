@@ -12,6 +12,7 @@ const (
 	pure flags = 1 << iota
 	mayCommit
 	refused
+	hidden
 )
 
 func (e entry) is(f flags) bool { return e.flags&f != 0 }
@@ -44,6 +45,9 @@ func flagsOf(s Sent) (f flags) {
 	}
 	if s.Instead != nil {
 		f |= refused
+	}
+	if s.Hidden {
+		f |= hidden
 	}
 	return f
 }

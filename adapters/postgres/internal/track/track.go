@@ -31,6 +31,7 @@ type Sent struct {
 	Kind      Kind
 	Pure      bool   // it executes nothing and takes no snapshot: BEGIN, a SET of our own, an empty text
 	MayCommit bool   // its text may end a transaction block
+	Hidden    bool   // the proxy's own: the client sees no reply to it
 	Instead   []byte // the ErrorResponse for the client in place of the one that this message provokes; nil: a real message
 }
 
@@ -48,6 +49,7 @@ const (
 
 // Effect is what a message of the server's means.
 type Effect struct {
+	Hidden  bool    // it answers a hidden message
 	Instead []byte  // goes to the client in place of this ErrorResponse
 	Outcome Outcome // of the transaction that ended
 	Idle    bool    // nothing is outstanding and no transaction is open
@@ -172,6 +174,28 @@ func (c *Conversation) Send(s Sent) {
 // Receive notes a message of the server's. tag is the command tag of a CommandComplete; status the byte of a
 // ReadyForQuery. A fatal ErrorResponse is not for Receive: it ends the conversation.
 func (c *Conversation) Receive(typ byte, tag string, status byte) Effect {
+	hidden := c.answersHidden(typ)
+	effect := c.receive(typ, tag, status)
+	effect.Hidden = hidden
+	return effect
+}
+
+// answersHidden reports whether a message belongs to the answer to a hidden one. An error in a batch does not: the client
+// has to know that the rest of its batch is skipped.
+func (c *Conversation) answersHidden(typ byte) bool {
+	if c.queue.len() == 0 || !c.queue.at(0).is(hidden) {
+		return false
+	}
+	switch typ {
+	case '1', '2', '3', 'C', 'Z':
+		return true
+	case 'E':
+		return c.headIs(Query)
+	}
+	return false
+}
+
+func (c *Conversation) receive(typ byte, tag string, status byte) Effect {
 	switch typ {
 	case '1':
 		c.complete(Parse)

@@ -13,6 +13,7 @@ func play(t *testing.T, script string) *Conversation {
 		name, flag, _ := strings.Cut(word, "/")
 		if kind, ok := sendable[name]; ok {
 			sent := Sent{Kind: kind, Pure: strings.Contains(flag, "p"), MayCommit: strings.Contains(flag, "c")}
+			sent.Hidden = strings.Contains(flag, "h")
 			if strings.Contains(flag, "r") {
 				sent.Instead = []byte("instead")
 			}
@@ -27,6 +28,9 @@ func play(t *testing.T, script string) *Conversation {
 		if want := strings.Contains(flag, "!"); want != (effect.Instead != nil) {
 			t.Errorf("%s: instead %q at %s", script, effect.Instead, word)
 		}
+		if want := strings.Contains(flag, "?"); want != effect.Hidden {
+			t.Errorf("%s: hidden %v at %s", script, effect.Hidden, word)
+		}
 	}
 	return c
 }
@@ -38,54 +42,60 @@ var sendable = map[string]Kind{
 
 func TestQuietIdleBindable(t *testing.T) {
 	for script, want := range map[string]string{
-		"":                                     "quiet idle bindable",
-		"query":                                "",
-		"query T D C ZI":                       "quiet idle bindable",
-		"query E ZI":                           "quiet idle bindable",
-		"query query C ZI":                     "",
-		"query C ZT":                           "quiet",          // something ran in it
-		"query/p C/BEGIN ZT":                   "quiet bindable", // BEGIN alone
-		"query/p C ZT query/p C ZT":            "quiet bindable", // and a SET of ours
-		"query/p C ZT query C ZT":              "quiet",
-		"query/p C ZT query C ZT query/p C ZT": "quiet",
-		"query/p C ZT query E ZE":              "quiet",
-		"query/p C ZT query C/COMMIT ZI":       "quiet idle bindable",
-		"query C/COMMIT ZT":                    "quiet", // COMMIT AND CHAIN
-		"parse bind exec":                      "",
-		"parse bind exec 1 2 C":                "quiet", // flushed, not synced
-		"parse bind exec 1 2 C sync ZI":        "quiet idle bindable",
-		"parse/p bind/p exec/p 1 2 C":          "quiet idle bindable",
-		"parse bind exec sync 1 2 E ZI":        "quiet idle bindable",
-		"parse E":                              "quiet", // skipping
-		"parse E parse bind exec":              "quiet",
-		"parse E parse query sync ZI":          "quiet idle bindable",
-		"bind exec query sync 2 E ZI":          "quiet idle bindable",
-		"exec s":                               "quiet",
-		"exec I":                               "quiet",
-		"dstmt t T":                            "quiet",
-		"dstmt t n":                            "quiet",
-		"dportal T":                            "quiet",
-		"close 3":                              "quiet idle bindable",
-		"call V ZI":                            "quiet idle bindable",
-		"query G":                              "",
-		"query G copyend":                      "",
-		"query G copyend C ZI":                 "quiet idle bindable",
-		"query G E ZI copyend":                 "quiet idle bindable",
-		"query copyend T C ZI":                 "quiet idle bindable",
-		"exec sync G copyend sync C ZI":        "quiet idle bindable",
-		"exec sync G":                          "",
-		"exec copyend sync G C ZI":             "quiet idle bindable",
-		"exec copyend C":                       "quiet", // it was no COPY
-		"exec copyend copyend C sync ZI":       "quiet idle bindable",
-		"exec G copyend sync E ZI":             "quiet idle bindable",
-		"query/r E/! ZI":                       "quiet idle bindable",
-		"parse parse/r exec sync 1 E/! ZI":     "quiet idle bindable",
+		"":                                   "quiet idle bindable",
+		"query":                              "",
+		"query T D C ZI":                     "quiet idle bindable",
+		"query E ZI":                         "quiet idle bindable",
+		"query query C ZI":                   "",
+		"query C ZT":                         "quiet",          // something ran in it
+		"query/p C/BEGIN ZT":                 "quiet bindable", // BEGIN alone
+		"query/p C ZT query/p C ZT":          "quiet bindable", // and a SET of ours
+		"query/p query/hp C ZI C/? ZI/?":     "quiet idle bindable",
+		"query/p query/hp C ZT N S C/? ZT/?": "quiet bindable",
+		"query/p query/hp query C ZI E/? ZI/? T D C ZI":                                          "quiet idle bindable",
+		"exec/p parse/hp bind/hp exec/hp close/hp close/hp sync C 1/? 2/? C/? 3/? 3/? ZI":        "quiet idle bindable",
+		"exec/p parse/hp bind/hp exec/hp close/hp close/hp sync E ZI":                            "quiet idle bindable",
+		"exec/p parse/hp bind/hp exec/hp close/hp close/hp exec sync C 1/? 2/? C/? 3/? 3/? C ZI": "quiet idle bindable",
+		"query/p C ZT query C ZT":                     "quiet",
+		"query/p C ZT query C ZT query/p C ZT":        "quiet",
+		"query/p C ZT query E ZE":                     "quiet",
+		"query/p C ZT query C/COMMIT ZI":              "quiet idle bindable",
+		"query C/COMMIT ZT":                           "quiet", // COMMIT AND CHAIN
+		"parse bind exec":                             "",
+		"parse bind exec 1 2 C":                       "quiet", // flushed, not synced
+		"parse bind exec 1 2 C sync ZI":               "quiet idle bindable",
+		"parse/p bind/p exec/p 1 2 C":                 "quiet idle bindable",
+		"parse bind exec sync 1 2 E ZI":               "quiet idle bindable",
+		"parse E":                                     "quiet", // skipping
+		"parse E parse bind exec":                     "quiet",
+		"parse E parse query sync ZI":                 "quiet idle bindable",
+		"bind exec query sync 2 E ZI":                 "quiet idle bindable",
+		"exec s":                                      "quiet",
+		"exec I":                                      "quiet",
+		"dstmt t T":                                   "quiet",
+		"dstmt t n":                                   "quiet",
+		"dportal T":                                   "quiet",
+		"close 3":                                     "quiet idle bindable",
+		"call V ZI":                                   "quiet idle bindable",
+		"query G":                                     "",
+		"query G copyend":                             "",
+		"query G copyend C ZI":                        "quiet idle bindable",
+		"query G E ZI copyend":                        "quiet idle bindable",
+		"query copyend T C ZI":                        "quiet idle bindable",
+		"exec sync G copyend sync C ZI":               "quiet idle bindable",
+		"exec sync G":                                 "",
+		"exec copyend sync G C ZI":                    "quiet idle bindable",
+		"exec copyend C":                              "quiet", // it was no COPY
+		"exec copyend copyend C sync ZI":              "quiet idle bindable",
+		"exec G copyend sync E ZI":                    "quiet idle bindable",
+		"query/r E/! ZI":                              "quiet idle bindable",
+		"parse parse/r exec sync 1 E/! ZI":            "quiet idle bindable",
 		"parse parse/r exec sync E ZI query/r E/! ZI": "quiet idle bindable",
-		"query W":          "", // lost
-		"ZI":               "",
-		"C":                "",
-		"parse 2":          "",
-		"query N A S C ZI": "quiet idle bindable",
+		"query W":                                     "", // lost
+		"ZI":                                          "",
+		"C":                                           "",
+		"parse 2":                                     "",
+		"query N A S C ZI":                            "quiet idle bindable",
 	} {
 		c := play(t, script)
 		var got []string
