@@ -43,6 +43,7 @@ func Run(t *testing.T, open func(*testing.T) Fixture) {
 		{"raise under an accepted token changes nothing", raiseAgain},
 		{"session raises itself", selfRaise},
 		{"session under two resources", twoResources},
+		{"modes", modes},
 		{"resources do not touch each other", apart},
 		{"unbind", unbind},
 		{"unbind while the session lives", unbindBusy},

@@ -239,3 +239,58 @@ func closed(t *testing.T, r *run) {
 	wantReason(t, err, fencestore.NotReady)
 	wantReason(t, r.store().Check(r.ctx, Cluster), fencestore.NotReady)
 }
+
+// modes: a floor goes by token alone, whatever the mode of who comes or of who was there; a binding keeps its mode.
+func modes(t *testing.T, r *run) {
+	bind := func(token fencestore.Token, mode fencestore.Mode, hash string, s fencestore.Session) fencestore.Accepted {
+		t.Helper()
+		c := claim("a", token)
+		c.Mode, c.LeaseHash = mode, hash
+		accepted, err := r.store().Bind(r.ctx, c, s)
+		if err != nil {
+			t.Fatalf("bind %s under %d: %v", mode, token, err)
+		}
+		return accepted
+	}
+	writer, one, two, next := r.Open(t), r.Open(t), r.Open(t), r.Open(t)
+	bind(41, fencestore.Exclusive, "w", writer)
+	if got := bind(42, fencestore.Shared, "1", one); !got.Takeover || got.Ended != 1 {
+		t.Errorf("shared after exclusive: got %+v, want a takeover that ended one", got)
+	}
+	if got := bind(42, fencestore.Shared, "2", two); got.Takeover || got.Ended != 0 {
+		t.Errorf("second shared holder: got %+v, want no takeover", got)
+	}
+	r.wantAlive(t, writer, false)
+	r.wantAlive(t, one, true)
+	r.wantModes(t, map[fencestore.Session]fencestore.Mode{one: fencestore.Shared, two: fencestore.Shared})
+
+	if got := bind(43, fencestore.Exclusive, "n", next); !got.Takeover || got.Ended != 2 {
+		t.Errorf("exclusive after shared: got %+v, want a takeover that ended two", got)
+	}
+	r.wantAlive(t, one, false)
+	r.wantAlive(t, two, false)
+	late, joined := r.Open(t), r.Open(t)
+	stale := claim("a", 42)
+	stale.Mode = fencestore.Shared
+	_, err := r.store().Bind(r.ctx, stale, late)
+	wantReason(t, err, fencestore.StaleToken)
+	if got := bind(43, fencestore.Shared, "j", joined); got.Takeover || got.Ended != 0 {
+		t.Errorf("shared under an exclusive holder's token: got %+v, want no takeover", got)
+	}
+	r.wantModes(t, map[fencestore.Session]fencestore.Mode{next: fencestore.Exclusive, joined: fencestore.Shared})
+	bind(43, fencestore.Exclusive, "j", joined)
+	r.wantModes(t, map[fencestore.Session]fencestore.Mode{next: fencestore.Exclusive, joined: fencestore.Exclusive})
+}
+
+func (r *run) wantModes(t *testing.T, want map[fencestore.Session]fencestore.Mode) {
+	t.Helper()
+	list, err := r.store().Bindings(r.ctx, Cluster, 1000)
+	if err != nil || len(list) != len(want) {
+		t.Fatalf("bindings: got %+v, %v, want %+v", list, err, want)
+	}
+	for _, b := range list {
+		if mode, ok := want[b.Session]; !ok || b.Mode != mode {
+			t.Errorf("binding %+v: want mode %s", b, mode)
+		}
+	}
+}
