@@ -33,7 +33,11 @@ Exit codes:
   1   failed
   2   called wrongly
   3   renew, release: the lease has ended
-  75  acquire: the lock was not obtained; it may be later`,
+  75  acquire: the lock was not obtained; it may be later: somebody holds it, or it stays
+      closed after its last lease expired (lock delay); the queue, the tenant's leases or its
+      rate are at their bound; waiting would be a deadlock; no coordinator answers
+
+With --json an error is JSON too, one object on stderr: {"error": {"reason": …, "message": …}}.`,
 	}
 	var to target
 	to.add(cmd)

@@ -23,7 +23,7 @@ func explain(err error, t *target) error {
 	}
 	e.Message = inFlags(e)
 	if hint := hintFor(e, t); hint != "" {
-		err = fmt.Errorf("%w; %s", err, hint)
+		err = &hintedError{err, hint}
 	}
 	switch code := exitCodeFor(e); code {
 	case exitFailure:
@@ -32,6 +32,15 @@ func explain(err error, t *target) error {
 		return &exitError{Code: code, Err: err}
 	}
 }
+
+// hintedError is an error with what to do about it.
+type hintedError struct {
+	err  error
+	hint string
+}
+
+func (e *hintedError) Error() string { return e.err.Error() + "; " + e.hint }
+func (e *hintedError) Unwrap() error { return e.err }
 
 // milliseconds is how the coordinator writes a bound.
 var milliseconds = regexp.MustCompile(`\b\d+ ms\b`)
@@ -42,10 +51,21 @@ func inFlags(e *client.Error) string {
 	case errors.Is(e, client.ErrHeld) && e.Holder.GetFencingToken() != 0:
 		return fmt.Sprintf("held by %s with token %d for another %s at most",
 			e.Holder.GetClientId(), e.Holder.GetFencingToken(), millis(e.Holder.GetRemaining()))
-	case e.Field == "ttl", e.Field == "wait_timeout":
-		return strings.NewReplacer("wait_timeout", "--wait", "ttl", "--ttl").Replace(durations(e.Message))
+	case errors.Is(e, client.ErrLockDelayed) && e.RetryAfter > 0:
+		return "the last lease on it expired, and it stays closed for another " + inSeconds(e.RetryAfter)
+	case errors.Is(e, client.ErrHoldTooLong), errors.Is(e, client.ErrRequestMismatch), e.Field != "":
+		return durations(flagWords.Replace(e.Message))
 	}
 	return e.Message
+}
+
+// flagWords are the fields of the API that are flags.
+var flagWords = strings.NewReplacer("wait_timeout", "--wait", "ttl", "--ttl", "client_id", "--client-id", "request_id", "--request-id")
+
+// inSeconds is a time to come as people say it, rounded up: whoever comes then does not come too early.
+func inSeconds(d time.Duration) string {
+	const step = 100 * time.Millisecond
+	return ((d + step - 1) / step * step).String()
 }
 
 // durations writes the bounds in a sentence of the coordinator as people write them.
@@ -70,8 +90,10 @@ func hintFor(e *client.Error, t *target) string {
 		return "wait for it with --wait"
 	case e.Field == "ttl", e.Field == "wait_timeout":
 		return "" // the message says the bound, and the coordinator's hint its own units
+	case errors.Is(e, client.ErrLockDelayed), errors.Is(e, client.ErrRateLimited), errors.Is(e, client.ErrOverloaded):
+		return laterHint(e, t)
 	case e.Hint != "":
-		return e.Hint
+		return flagWords.Replace(e.Hint)
 	case errors.Is(e, client.ErrUntrusted):
 		return "see --tls-ca, --tls-cert and --tls-key, and whether the coordinator speaks TLS there"
 	case errors.Is(e, client.ErrUnauthenticated):
@@ -89,6 +111,18 @@ func hintFor(e *client.Error, t *target) string {
 		return "look with: lychgate lock get " + e.Resource
 	}
 	return ""
+}
+
+// laterHint says when to come again.
+func laterHint(e *client.Error, t *target) string {
+	hint := "try again later"
+	if e.RetryAfter > 0 {
+		hint = "try again in " + inSeconds(e.RetryAfter)
+	}
+	if errors.Is(e, client.ErrLockDelayed) && !t.waitGiven {
+		hint += ", or wait for it with --wait"
+	}
+	return hint
 }
 
 // interrupted is the error of a command that a signal has ended before its time. ctx ended with the signal.
@@ -115,7 +149,8 @@ func exitCodeFor(e *client.Error) int {
 		return exitFailure
 	case e.Temporary(), errors.Is(e, client.ErrHeld), errors.Is(e, client.ErrAlreadyHeld),
 		errors.Is(e, client.ErrWaitTimeout), errors.Is(e, client.ErrTooManyWaiters),
-		errors.Is(e, client.ErrTooManyRequests), errors.Is(e, context.DeadlineExceeded):
+		errors.Is(e, client.ErrTooManyRequests), errors.Is(e, client.ErrTooManyLeases), errors.Is(e, client.ErrLockDelayed),
+		errors.Is(e, client.ErrDeadlock), errors.Is(e, context.DeadlineExceeded):
 		return exitNotObtained
 	}
 	return exitFailure

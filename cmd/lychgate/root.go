@@ -39,7 +39,7 @@ func usageError(format string, args ...any) error {
 	return &exitError{Code: exitUsage, Err: fmt.Errorf(format, args...)}
 }
 
-// execute runs one command line and returns its exit code. It prints an error as one line on stderr.
+// execute runs one command line and returns its exit code. It prints an error as one line on stderr, with --json as a JSON object.
 // It blocks until the command has ended; ctx asks a long-running one to stop.
 func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root, started := rootCommand()
@@ -60,6 +60,10 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		if exit.Err == nil {
 			return code
 		}
+	}
+	if wantsJSON(called, args) {
+		_ = printError(stderr, err, code) // there is nowhere else to say it
+		return code
 	}
 	hint := ""
 	if code == exitUsage {
