@@ -78,11 +78,17 @@ func breakText(resource string) func(io.Writer, *lockpb.BreakResponse) error {
 func lockText(w io.Writer, r *lockpb.GetResponse) error {
 	lock := r.GetLock()
 	pairs := []string{"resource", lock.GetResource()}
-	if len(lock.GetHolders()) == 0 {
+	switch closed := lock.GetClosedFor(); {
+	case closed > 0: // to everybody, or after a shared lease to exclusive ones
+		pairs = append(pairs, "state", "closed by its lock-delay for "+(time.Duration(closed)*time.Millisecond).String())
+	case len(lock.GetHolders()) == 0:
 		pairs = append(pairs, "state", "free")
 	}
 	for _, h := range lock.GetHolders() {
 		pairs = append(pairs, "holder", holderText(h))
+	}
+	if more := int(lock.GetHolding()) - len(lock.GetHolders()); more > 0 {
+		pairs = append(pairs, "holders", fmt.Sprintf("and %d more", more))
 	}
 	for i, waiter := range lock.GetWaiters() {
 		pairs = append(pairs, "waiter "+strconv.Itoa(i+1), waiterText(waiter))

@@ -2741,11 +2741,15 @@ func (x *ListResponse) GetRevision() string {
 
 // Lock is a resource as others may see it; lease ids are hidden.
 type Lock struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Resource      string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
-	Holders       []*Holder              `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`  // empty: free
-	Waiters       []*Waiter              `protobuf:"bytes,3,rep,name=waiters,proto3" json:"waiters,omitempty"`  // head first; cut at 100
-	Waiting       int32                  `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"` // all waiters
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Resource string                 `protobuf:"bytes,1,opt,name=resource,proto3" json:"resource,omitempty"`
+	Holders  []*Holder              `protobuf:"bytes,2,rep,name=holders,proto3" json:"holders,omitempty"`  // in the order of their grants; cut at 100; empty: nobody holds it
+	Waiters  []*Waiter              `protobuf:"bytes,3,rep,name=waiters,proto3" json:"waiters,omitempty"`  // head first; cut at 100
+	Waiting  int32                  `protobuf:"varint,4,opt,name=waiting,proto3" json:"waiting,omitempty"` // all waiters
+	Holding  int32                  `protobuf:"varint,5,opt,name=holding,proto3" json:"holding,omitempty"` // all holders
+	// Milliseconds of lease time until a lock-delay is over, which keeps the resource closed after a lease expired; 0: there
+	// is none.
+	ClosedFor     int32 `protobuf:"varint,6,opt,name=closed_for,json=closedFor,proto3" json:"closed_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2804,6 +2808,20 @@ func (x *Lock) GetWaiters() []*Waiter {
 func (x *Lock) GetWaiting() int32 {
 	if x != nil {
 		return x.Waiting
+	}
+	return 0
+}
+
+func (x *Lock) GetHolding() int32 {
+	if x != nil {
+		return x.Holding
+	}
+	return 0
+}
+
+func (x *Lock) GetClosedFor() int32 {
+	if x != nil {
+		return x.ClosedFor
 	}
 	return 0
 }
@@ -5340,12 +5358,15 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x04next\x18\x02 \x01(\tR\x04next\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x14\n" +
 	"\x05index\x18\x04 \x01(\x04R\x05index\x12\x1a\n" +
-	"\brevision\x18\x05 \x01(\tR\brevision\"\xa4\x01\n" +
+	"\brevision\x18\x05 \x01(\tR\brevision\"\xdd\x01\n" +
 	"\x04Lock\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\x122\n" +
 	"\aholders\x18\x02 \x03(\v2\x18.lychgate.lock.v1.HolderR\aholders\x122\n" +
 	"\awaiters\x18\x03 \x03(\v2\x18.lychgate.lock.v1.WaiterR\awaiters\x12\x18\n" +
-	"\awaiting\x18\x04 \x01(\x05R\awaiting\"\xea\x01\n" +
+	"\awaiting\x18\x04 \x01(\x05R\awaiting\x12\x18\n" +
+	"\aholding\x18\x05 \x01(\x05R\aholding\x12\x1d\n" +
+	"\n" +
+	"closed_for\x18\x06 \x01(\x05R\tclosedFor\"\xea\x01\n" +
 	"\x06Holder\x12\x1b\n" +
 	"\tclient_id\x18\x01 \x01(\tR\bclientId\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x1d\n" +

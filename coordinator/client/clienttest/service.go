@@ -193,7 +193,7 @@ func (t *table) names() []string {
 func (t *table) lock(name string) *lockpb.Lock {
 	lock := &lockpb.Lock{Resource: name, Waiting: int32(len(t.queues[name]))}
 	if h := t.held[name]; h != nil {
-		lock.Holders = append(lock.Holders, h.public())
+		lock.Holders, lock.Holding = append(lock.Holders, h.public()), 1
 	}
 	for _, r := range t.queues[name] {
 		lock.Waiters = append(lock.Waiters, &lockpb.Waiter{

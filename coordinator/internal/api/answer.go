@@ -149,7 +149,12 @@ func holder(h lock.Holder, at lock.LeaseTime) *lockpb.Holder {
 
 // lockOf is a resource as others may see it, with at most so many of its waiters.
 func lockOf(v lock.View, at lock.LeaseTime, waiters int) *lockpb.Lock {
-	out := &lockpb.Lock{Resource: string(v.Resource), Waiting: int32(min(v.Waiting, 1<<31-1))}
+	out := &lockpb.Lock{
+		Resource: string(v.Resource), Waiting: int32(min(v.Waiting, 1<<31-1)), Holding: int32(min(v.Holding, 1<<31-1)),
+	}
+	if v.ClosedUntil != 0 {
+		out.ClosedFor = milliseconds(v.ClosedUntil.Sub(at))
+	}
 	for _, h := range v.Holders {
 		out.Holders = append(out.Holders, holder(h, at))
 	}

@@ -123,7 +123,13 @@ func TestPolicyOfAPrefixIsKeptTo(t *testing.T) {
 	if r.GetRetryAfter() <= 0 || r.GetRetryAfter() > 60_000 {
 		t.Errorf("retry after %d ms", r.GetRetryAfter())
 	}
+	if closed := c.look(n, "ledger/eu").GetClosedFor(); closed <= 0 || closed > 60_000 {
+		t.Errorf("closed for %d ms", closed)
+	}
 	c.acquire(n, acquireOf("other/eu", "B", "2", 0)) // which the policy is not about
+	if other := c.look(n, "other/eu"); other.GetHolding() != 1 || other.GetClosedFor() != 0 {
+		t.Errorf("%d holders, closed for %d ms", other.GetHolding(), other.GetClosedFor())
+	}
 }
 
 func TestPolicyOfATenantIsKeptTo(t *testing.T) {
