@@ -67,7 +67,7 @@ func firstNames(all iter.Seq[lease.Resource], p page) []lease.Resource {
 			continue
 		}
 		if at, found := slices.BinarySearch(names, name); !found && p.show(name) {
-			names = slices.Insert(names, at, name)
+			names = slices.Insert(names, at, lease.Resource(strings.Clone(string(name))))
 			names = names[:min(len(names), p.limit+1)]
 		}
 	}

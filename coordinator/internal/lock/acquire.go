@@ -21,13 +21,14 @@ func (m *Machine) acquire(c Acquire) Result {
 	if known {
 		return m.retry(q, c)
 	}
-	if refused := m.admit(c); refused != nil {
+	r := m.lookUp(c.Resource)
+	if refused := m.admit(c, r); refused != nil {
 		return refused
 	}
-	if m.mayTakeNow(c.Resource, c.Mode) {
-		return m.acquireNow(c)
+	if m.mayTakeNow(r, c.Mode) {
+		return m.acquireNow(c, r)
 	}
-	return m.enqueue(c)
+	return m.enqueue(c, r)
 }
 
 // retry answers a request that is known with what it has become, re-attaching it if it waits.
@@ -51,7 +52,7 @@ func (m *Machine) retry(q slot, c Acquire) Result {
 }
 
 // admit checks a new request; nil means that nothing but the lock itself is in its way.
-func (m *Machine) admit(c Acquire) Result {
+func (m *Machine) admit(c Acquire, r *resource) Result {
 	rules := m.rulesFor(c.Resource)
 	if !rules.allows(c.Mode) || c.Mode == lease.Shared && m.version < 2 {
 		return Refused{Reason: ReasonModeNotAllowed}
@@ -62,36 +63,35 @@ func (m *Machine) admit(c Acquire) Result {
 	if c.Wait > m.config.MaxWait {
 		return Refused{Reason: ReasonWaitTooLong, Limit: m.config.MaxWait}
 	}
-	if _, taken := m.byLease[c.Lease]; taken || c.Lease.IsZero() {
+	if _, taken := m.findClaim(c.Lease); taken || c.Lease.IsZero() {
 		return Refused{Reason: ReasonLeaseIDTaken}
 	}
-	if refused := m.admitClient(c); refused != nil {
+	if refused := m.admitClient(c, r); refused != nil {
 		return refused
 	}
 	return m.admitTenant(c.Identity)
 }
 
-func (m *Machine) admitClient(c Acquire) Result {
-	client, known := m.byClient[clientKey{c.Identity, c.Client}]
+func (m *Machine) admitClient(c Acquire, r *resource) Result {
+	client, known := m.findClient(c.Identity, c.Client)
 	if !known {
 		return nil
 	}
-	if holder, has := m.hasAlready(client, c.Resource); has {
+	if holder, has := m.hasAlready(client, c.Resource, r); has {
 		return Refused{Reason: ReasonAlreadyHeld, Holder: holder}
 	}
-	if m.clients.peek(client).requests >= m.config.MaxRequests {
+	if int(m.clients.peek(client).requests) >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
 	}
 	return nil
 }
 
 // hasAlready reports whether the client holds or awaits the resource.
-func (m *Machine) hasAlready(client slot, name lease.Resource) (Holder, bool) {
+func (m *Machine) hasAlready(client slot, name lease.Resource, r *resource) (Holder, bool) {
 	if _, waits := m.awaits[awaitKey{client, name}]; waits {
 		c := m.clients.peek(client)
 		return Holder{Resource: name, Identity: c.identity, Client: c.name}, true
 	}
-	r := m.resources[name]
 	if r == nil {
 		return Holder{}, false
 	}
@@ -104,8 +104,7 @@ func (m *Machine) hasAlready(client slot, name lease.Resource) (Holder, bool) {
 
 // mayTakeNow reports whether a newcomer is granted at once: it can stand beside those who hold the resource, and nobody
 // in the queue is there. The unattached are passed over, except while a new leader keeps resources for the heads.
-func (m *Machine) mayTakeNow(name lease.Resource, mode lease.Mode) bool {
-	r := m.resources[name]
+func (m *Machine) mayTakeNow(r *resource, mode lease.Mode) bool {
 	switch {
 	case r == nil:
 		return true
@@ -115,19 +114,18 @@ func (m *Machine) mayTakeNow(name lease.Resource, mode lease.Mode) bool {
 	return len(r.queue) == 0 || r.attached == 0 && m.now >= m.headStart
 }
 
-func (m *Machine) acquireNow(c Acquire) Result {
-	token, ok := m.tokenFor(m.resources[c.Resource])
+func (m *Machine) acquireNow(c Acquire, r *resource) Result {
+	token, ok := m.tokenFor(r)
 	if !ok {
 		return Refused{Reason: ReasonTokensExhausted}
 	}
 	q := m.remember(c, StageHeld)
-	l := m.grant(m.claimOf(c, q), token, false)
+	l := m.grant(c.Resource, m.claimOf(c, q), token, false)
 	return Granted{Grant: m.grantOf(l)}
 }
 
 // enqueue puts a new request at the end of the queue, or refuses it if it does not wait.
-func (m *Machine) enqueue(c Acquire) Result {
-	r := m.resources[c.Resource]
+func (m *Machine) enqueue(c Acquire, r *resource) Result {
 	if c.Wait <= 0 {
 		return m.refuseNow(r, c.Mode)
 	}
@@ -153,7 +151,7 @@ func (m *Machine) refuseNow(r *resource, mode lease.Mode) Result {
 
 func (m *Machine) claimOf(c Acquire, q slot) claim {
 	ttl := cmp.Or(c.TTL, m.rulesFor(c.Resource).defaultTTL)
-	return claim{resource: c.Resource, id: c.Lease, owner: c.Owner, ttl: ttl, request: q, mode: c.Mode}
+	return claim{id: c.Lease, ttl: ttl, request: q, mode: c.Mode, owned: c.Owner != ""}
 }
 
 // fingerprint condenses the parameters that every copy of a request must repeat: resource, mode, TTL and owner. The

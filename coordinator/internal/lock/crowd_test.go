@@ -68,7 +68,7 @@ func compareCrowd(t *rapid.T, m *Machine, model []int) {
 	if err := m.Check(); err != nil {
 		t.Fatal(err)
 	}
-	r := m.resources["r"]
+	r := m.lookUp("r")
 	if r == nil {
 		if len(model) > 0 {
 			t.Fatalf("there are no holders, want %v", model)

@@ -35,7 +35,7 @@ func (m *Machine) watch(w slot) {
 	default:
 		m.tornWaits++
 	}
-	r := m.resources[rec.resource]
+	r := m.resources[m.resourceOf(&rec.claim)]
 	r.attached++
 	if rec.mode == lease.Exclusive {
 		r.barriers++
@@ -63,7 +63,7 @@ func (m *Machine) unwatch(w slot) {
 		m.tornWaits--
 		m.waits[o] = own
 	}
-	r := m.resources[rec.resource]
+	r := m.resources[m.resourceOf(&rec.claim)]
 	r.attached--
 	if rec.mode == lease.Exclusive {
 		r.barriers--
@@ -81,12 +81,15 @@ func (m *Machine) bySeq(a, b slot) int {
 // ownerOf is the node of the graph that a claim belongs to.
 func (m *Machine) ownerOf(c *claim) Owner {
 	client := m.clients.peek(m.requests.peek(c.request).client)
-	return Owner{client.identity, cmp.Or(c.owner, string(client.name))}
+	if !c.owned {
+		return Owner{client.identity, string(client.name)}
+	}
+	return Owner{client.identity, m.wordsOf(c).owner}
 }
 
 // isNamed reports whether a claim's owner is another than its client.
 func (m *Machine) isNamed(c *claim) bool {
-	return c.owner != "" && c.owner != string(m.clients.peek(m.requests.peek(c.request).client).name)
+	return c.owned && m.wordsOf(c).owner != string(m.clients.peek(m.requests.peek(c.request).client).name)
 }
 
 // cycleOf finds the cycle that a new request would close by waiting, nil if it closes none.
@@ -159,7 +162,7 @@ func (s *search) path(i int) []Owner {
 // meets reports whether a node waits for the goal, and adds the waits of those whom it waits for.
 func (s *search) meets(i int) bool {
 	n := s.nodes[i]
-	r := s.m.resources[n.resource]
+	r := s.m.lookUp(n.resource)
 	if r == nil {
 		return false
 	}
@@ -206,7 +209,7 @@ func (s *search) meetsQueue(i int) bool {
 	n := s.nodes[i]
 	for _, w := range s.m.waits[s.goal] {
 		s.steps++
-		if rec := s.m.waiters.peek(w); rec.resource == n.resource && rec.seq < n.seq {
+		if rec := s.m.waiters.peek(w); s.m.isOn(&rec.claim, n.resource) && rec.seq < n.seq {
 			return true
 		}
 	}
@@ -218,7 +221,7 @@ func (s *search) meetsQueue(i int) bool {
 // all such owners, whatever is less.
 func (s *search) addTorn(i int) {
 	n := s.nodes[i]
-	r := s.m.resources[n.resource]
+	r := s.m.lookUp(n.resource)
 	if !s.afford(min(len(r.queue), s.m.tornWaits)) {
 		return
 	}
@@ -249,7 +252,7 @@ func (s *search) afford(steps int) bool {
 func (s *search) isAhead(o Owner, n node) bool {
 	return slices.ContainsFunc(s.m.waits[o], func(w slot) bool {
 		rec := s.m.waiters.peek(w)
-		return rec.resource == n.resource && rec.seq < n.seq
+		return s.m.isOn(&rec.claim, n.resource) && rec.seq < n.seq
 	})
 }
 
@@ -311,7 +314,7 @@ func (s *search) holds(r *resource, o Owner) bool {
 	if r.crowd == nil {
 		return r.holder != none && m.ownerOf(&m.leases.peek(r.holder).claim) == o
 	}
-	if client, ok := m.byClient[clientKey{o.Identity, lease.ClientID(o.Name)}]; ok {
+	if client, ok := m.findClient(o.Identity, lease.ClientID(o.Name)); ok {
 		if l, ok := m.leaseOf(r, client); ok && m.ownerOf(&m.leases.peek(l).claim) == o {
 			return true
 		}
@@ -359,5 +362,5 @@ func (s *search) add(w slot, from int) {
 	}
 	s.seen[w] = struct{}{}
 	rec := s.m.waiters.peek(w)
-	s.nodes = append(s.nodes, node{owner: s.m.ownerOf(&rec.claim), resource: rec.resource, mode: rec.mode, seq: rec.seq, from: from})
+	s.nodes = append(s.nodes, node{owner: s.m.ownerOf(&rec.claim), resource: s.m.resourceOf(&rec.claim), mode: rec.mode, seq: rec.seq, from: from})
 }

@@ -45,7 +45,7 @@ func (m *Machine) isOpen(r *resource, mode lease.Mode) bool {
 
 // reopen ends the delay of a resource. The caller promotes the next waiter.
 func (m *Machine) reopen(name lease.Resource) {
-	r := m.resources[name]
+	r := m.lookUp(name)
 	if r == nil || r.delay == none {
 		return
 	}

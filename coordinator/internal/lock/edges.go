@@ -43,7 +43,7 @@ func (m *Machine) Edges(limit int) (edges []Edge, complete bool) {
 
 func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
 	rec := m.waiters.peek(w)
-	r := m.resources[rec.resource]
+	r := m.resources[m.resourceOf(&rec.claim)]
 	at, _ := m.place(r, rec.seq)
 	waiter := m.partyOf(&rec.claim)
 	for at--; at >= 0; at-- {
@@ -72,7 +72,7 @@ func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
 
 func (m *Machine) partyOf(c *claim) Party {
 	q := m.requests.peek(c.request)
-	return Party{Owner: m.ownerOf(c), Client: m.clients.peek(q.client).name, Request: q.id}
+	return Party{Owner: m.ownerOf(c), Client: m.clients.peek(q.client).name, Request: m.wordsOf(c).id}
 }
 
 // killWait ends a wait that closes a deadlock across groups, if it is still there, and waits for the same.
@@ -85,7 +85,7 @@ func (m *Machine) killWait(c KillWait) Result {
 	if !m.waiters.peek(w).attached || !m.waitsForLease(w, c.Lease) && !m.waitsBehind(w, c.Ahead) {
 		return Refused{Reason: ReasonNoSuchWait}
 	}
-	name := m.waiters.peek(w).resource
+	name := m.resourceOf(&m.waiters.peek(w).claim)
 	m.dropWait(w, WaitDeadlocked, slices.Clone(c.Cycle))
 	m.promote(name)
 	return Done{}
@@ -97,7 +97,7 @@ func (m *Machine) waitsForLease(w slot, id lease.ID) bool {
 		return false
 	}
 	rec, held := m.waiters.peek(w), m.leases.peek(l)
-	return held.resource == rec.resource && !(held.mode == lease.Shared && rec.mode == lease.Shared)
+	return m.isOn(&held.claim, m.resourceOf(&rec.claim)) && !(held.mode == lease.Shared && rec.mode == lease.Shared)
 }
 
 func (m *Machine) waitsBehind(w slot, ahead RequestRef) bool {
@@ -106,6 +106,6 @@ func (m *Machine) waitsBehind(w slot, ahead RequestRef) bool {
 		return false
 	}
 	rec, other := m.waiters.peek(w), m.waiters.peek(m.requests.peek(q).claim)
-	return other.attached && other.resource == rec.resource && other.seq < rec.seq &&
+	return other.attached && m.isOn(&other.claim, m.resourceOf(&rec.claim)) && other.seq < rec.seq &&
 		!(other.mode == lease.Shared && rec.mode == lease.Shared)
 }

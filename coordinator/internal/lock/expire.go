@@ -41,13 +41,14 @@ func (m *Machine) expireTouched(commands []Command) {
 		return
 	}
 	var overdue []slot
-	seen := make(map[*resource]struct{}) // a crowd is looked through once
+	seen := make(map[lease.Resource]struct{}) // a crowd is looked through once
 	for _, c := range commands {
-		r := m.resources[m.touches(c)]
-		if _, again := seen[r]; r == nil || again {
+		name := m.touches(c)
+		r := m.lookUp(name)
+		if _, again := seen[name]; r == nil || again {
 			continue
 		}
-		seen[r] = struct{}{}
+		seen[name] = struct{}{}
 		for l := range r.all() {
 			if m.leases.peek(l).deadline <= m.now {
 				overdue = append(overdue, l)
@@ -86,7 +87,7 @@ func (m *Machine) touches(c Command) lease.Resource {
 }
 
 func (m *Machine) resourceOfLease(id lease.ID) lease.Resource {
-	q, ok := m.byLease[id]
+	q, ok := m.findClaim(id)
 	return m.resourceOfRequest(q, ok)
 }
 
@@ -94,26 +95,19 @@ func (m *Machine) resourceOfRequest(q slot, ok bool) lease.Resource {
 	if !ok {
 		return ""
 	}
-	r := m.requests.get(q)
-	switch r.stage {
-	case StageWaiting:
-		return m.waiters.get(r.claim).resource
-	case StageHeld:
-		return m.leases.get(r.claim).resource
-	case StageEnded, StageCancelled, StageForestalled:
-	}
-	return ""
+	return m.texts.words(m.requests.peek(q).text()).resource
 }
 
 func (m *Machine) expireLease(l slot) {
 	rec := m.leases.get(l)
+	name := m.resourceOf(&rec.claim)
 	if rec.unclaimed {
 		m.end(l, EndUnclaimed)
 	} else {
 		m.end(l, EndExpired)
-		m.shut(rec.resource, rec.mode)
+		m.shut(name, rec.mode)
 	}
-	m.promote(rec.resource)
+	m.promote(name)
 }
 
 // endWaits ends the first waits whose time is up. A resource that was kept for one of them goes to the next.
@@ -123,7 +117,7 @@ func (m *Machine) endWaits(limit int) {
 		if !due {
 			return
 		}
-		name := m.waiters.get(w).resource
+		name := m.resourceOf(&m.waiters.peek(w).claim)
 		m.giveUp(w)
 		m.promote(name)
 	}
@@ -136,8 +130,8 @@ func (m *Machine) endTouchedWaits(commands []Command) {
 			return
 		}
 		name := m.touches(c)
-		if r := m.resources[name]; r != nil {
-			m.dropOverdue(name, r)
+		if r := m.lookUp(name); r != nil {
+			m.dropOverdue(r)
 			m.promote(name)
 		}
 	}
@@ -150,8 +144,8 @@ func (m *Machine) endHeadStart() {
 	}
 	m.headStart = 0
 	for _, w := range m.waitersInOrder() {
-		if rec := m.waiters.get(w); rec.live() {
-			m.promote(rec.resource)
+		if rec := m.waiters.peek(w); rec.live() {
+			m.promote(m.resourceOf(&rec.claim))
 		}
 	}
 }

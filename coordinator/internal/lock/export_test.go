@@ -23,13 +23,13 @@ func (m *Machine) Check() error {
 }
 
 func (m *Machine) checkClients() error {
-	if len(m.byClient) != m.clients.count {
-		return fmt.Errorf("%d clients are indexed, of %d", len(m.byClient), m.clients.count)
+	if m.byClient.count != m.clients.count {
+		return fmt.Errorf("%d clients are indexed, of %d", m.byClient.count, m.clients.count)
 	}
-	for key, i := range m.byClient {
+	for _, i := range m.clients.slots() {
 		c := m.clients.get(i)
-		if c.identity != key.identity || c.name != key.name {
-			return fmt.Errorf("client %v is indexed as %v", c, key)
+		if found, ok := m.findClient(c.identity, c.name); !ok || found != i {
+			return fmt.Errorf("client %v is found as %d, %v", c, found, ok)
 		}
 		n := 0
 		for _, q := range m.requests.slots() {
@@ -37,11 +37,11 @@ func (m *Machine) checkClients() error {
 				n++
 			}
 		}
-		if n != c.requests || n > max(m.config.MaxRequests, 0) {
+		if n != int(c.requests) || n > max(m.config.MaxRequests, 0) {
 			return fmt.Errorf("client %q has %d requests and counts %d, %d are allowed", c.name, n, c.requests, m.config.MaxRequests)
 		}
 		for _, n := range c.numbered {
-			if r := m.requests.get(n.request); r.client != i || r.sequence != n.sequence || n.sequence <= c.acknowledged {
+			if r := m.requests.get(n); r.client != i || r.sequence <= c.acknowledged {
 				return fmt.Errorf("client %q has a wrong number %v", c.name, n)
 			}
 		}
@@ -50,14 +50,18 @@ func (m *Machine) checkClients() error {
 }
 
 func (m *Machine) checkRequests() error {
-	if len(m.byRequest) != m.requests.count {
-		return fmt.Errorf("%d requests are indexed, of %d", len(m.byRequest), m.requests.count)
+	if m.byRequest.count != m.requests.count {
+		return fmt.Errorf("%d requests are indexed, of %d", m.byRequest.count, m.requests.count)
 	}
 	over := 0
-	for key, q := range m.byRequest {
+	for _, q := range m.requests.slots() {
 		r := m.requests.get(q)
-		if r.id != key.id || r.client != key.client {
-			return fmt.Errorf("request %v is indexed as %v", r, key)
+		text := m.texts.words(r.text())
+		if found, ok := m.findRequest(r.client, text.id); !ok || found != q {
+			return fmt.Errorf("request %v of %v is found as %d, %v", text, r, found, ok)
+		}
+		if claims, _ := headOf(m.texts.peek(r.text())); claims == r.stage.over() {
+			return fmt.Errorf("request %v has the words %v", r, text)
 		}
 		if r.stage.over() {
 			over++
@@ -70,26 +74,20 @@ func (m *Machine) checkRequests() error {
 }
 
 func (m *Machine) checkClaims() error {
-	if n := m.leases.count + m.waiters.count; len(m.byLease) != n {
-		return fmt.Errorf("%d lease ids are indexed, of %d", len(m.byLease), n)
+	if n := m.leases.count + m.waiters.count; m.byLease.count != n {
+		return fmt.Errorf("%d lease ids are indexed, of %d", m.byLease.count, n)
 	}
 	if m.expiries.len() != m.leases.count || m.endings.len() != m.waiters.count || len(m.awaits) != m.waiters.count {
 		return fmt.Errorf("%d and %d timers and %d claims for %d leases and %d waiters",
 			m.expiries.len(), m.endings.len(), len(m.awaits), m.leases.count, m.waiters.count)
 	}
-	for id, q := range m.byLease {
-		r := m.requests.get(q)
-		var c claim
-		switch r.stage {
-		case StageWaiting:
-			c = m.waiters.get(r.claim).claim
-		case StageHeld:
-			c = m.leases.get(r.claim).claim
-		case StageEnded, StageCancelled, StageForestalled:
-			return fmt.Errorf("request %q is over and has a lease id", r.id)
+	for q := range m.byLease.all {
+		if m.requests.peek(q).stage.over() {
+			return fmt.Errorf("request %d is over and has a lease id", q)
 		}
-		if c.id != id || c.request != q {
-			return fmt.Errorf("request %q has the claim %v", r.id, c)
+		c := m.claimOfRequest(q)
+		if found, ok := m.findClaim(c.id); !ok || found != q || c.request != q || c.owned != (m.wordsOf(c).owner != "") {
+			return fmt.Errorf("request %d has the claim %v, found as %d, %v", q, c, found, ok)
 		}
 	}
 	return nil
@@ -97,14 +95,14 @@ func (m *Machine) checkClaims() error {
 
 func (m *Machine) checkResources() error {
 	leases, waiters := 0, 0
-	for name, r := range m.resources {
+	for name, r := range m.everyResource {
 		leases += r.holders()
 		waiters += len(r.queue)
 		if err := m.checkHolders(r); err != nil {
 			return fmt.Errorf("resource %q: %w", name, err)
 		}
-		if r.holders()+len(r.queue) == 0 && r.delay == none {
-			return fmt.Errorf("resource %q is kept for nobody", name)
+		if kept := m.resources[name] != nil; kept == (r.crowd == nil && len(r.queue) == 0 && r.delay == none) {
+			return fmt.Errorf("resource %q is kept: %v, for %+v", name, kept, r)
 		}
 		if !slices.IsSortedFunc(r.queue, func(a, b slot) int {
 			return int(m.waiters.get(a).seq) - int(m.waiters.get(b).seq)
@@ -122,6 +120,21 @@ func (m *Machine) checkResources() error {
 		return fmt.Errorf("resources have %d leases and %d waiters, of %d and %d", leases, waiters, m.leases.count, m.waiters.count)
 	}
 	return nil
+}
+
+// everyResource walks the resources that are held, awaited or closed.
+func (m *Machine) everyResource(yield func(lease.Resource, *resource) bool) {
+	for name, r := range m.resources {
+		if !yield(name, r) {
+			return
+		}
+	}
+	for q := range m.byResource.all {
+		name := m.resourceOf(m.claimOfRequest(q))
+		if !yield(name, m.lookUp(name)) {
+			return
+		}
+	}
 }
 
 // SpendTokens leaves n tokens of the incarnation.
@@ -229,7 +242,7 @@ func (m *Machine) ProvesCycle(c Acquire, cycle []Owner) error {
 
 // inTheWay reports whether a new request would wait for the owner.
 func (m *Machine) inTheWay(c Acquire, o Owner) bool {
-	r := m.resources[c.Resource]
+	r := m.lookUp(c.Resource)
 	for l := range r.all() {
 		if held := m.leases.get(l); m.ownerOf(&held.claim) == o && (held.mode == lease.Exclusive || c.Mode == lease.Exclusive) {
 			return true
@@ -252,7 +265,7 @@ func (m *Machine) everyEdge(back slot) map[Owner]map[Owner]bool {
 		}
 		edges[from][to] = true
 	}
-	for _, r := range m.resources {
+	for _, r := range m.everyResource {
 		for i, w := range r.queue {
 			rec := m.waiters.get(w)
 			if !rec.attached && w != back {
@@ -321,6 +334,7 @@ func (m *Machine) checkTenants() error {
 		return fmt.Errorf("%d tenants, %d indexed, %d kept", len(counts), len(m.byTenant), m.tenants.count)
 	}
 	for name, want := range counts {
+		want.latest = m.tenants.get(m.byTenant[name]).latest
 		if got := m.tenants.get(m.byTenant[name]); got != want {
 			return fmt.Errorf("tenant %q counts %+v, want %+v", name, got, want)
 		}

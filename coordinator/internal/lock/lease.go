@@ -34,24 +34,28 @@ func (m *Machine) lastToken() lease.Token {
 
 // grant begins a lease. A late one stands for the claim window only, until its holder renews it: the caller that
 // waited may be gone.
-func (m *Machine) grant(c claim, token lease.Token, late bool) slot {
+func (m *Machine) grant(name lease.Resource, c claim, token lease.Token, late bool) slot {
 	stands := c.ttl
 	if late {
 		stands = min(stands, m.config.ClaimWindow)
 	}
-	if longest := m.rulesFor(c.resource).maxHold; longest != 0 {
+	if longest := m.rulesFor(name).maxHold; longest != 0 {
 		stands = min(stands, longest)
 	}
 	rec := leaseRecord{
 		claim: c, seq: m.nextSeq(), token: token,
-		since: m.now, deadline: m.now.Add(stands), unclaimed: late,
+		since: m.now, deadline: m.now.Add(stands),
 	}
+	rec.unclaimed = late
 	l := m.leases.add(rec)
 	q := m.requests.edit(c.request)
+	waited := q.stage == StageWaiting
 	q.stage, q.claim = StageHeld, l
-	m.byLease[c.id] = c.request
-	m.expiries.set(l, rec.deadline, rec.seq)
-	m.join(m.resource(c.resource), l)
+	if !waited {
+		m.byLease.add(m.hashOfLease(c.request), c.request)
+	}
+	m.expiries.set(l)
+	m.join(name, l)
 	m.tenants.edit(m.clientOf(c.request).tenant).leases++
 	m.emit(LeaseGranted{Grant: m.grantOf(l), Late: late})
 	return l
@@ -64,11 +68,11 @@ func (m *Machine) holds(id lease.ID) bool {
 }
 
 func (m *Machine) findLease(id lease.ID) (slot, bool) {
-	q, ok := m.byLease[id]
+	q, ok := m.findClaim(id)
 	if !ok {
 		return 0, false
 	}
-	r := m.requests.get(q)
+	r := m.requests.peek(q)
 	return r.claim, r.stage == StageHeld
 }
 
@@ -89,7 +93,7 @@ func (m *Machine) renew(c Renew) Result {
 	if refused != nil {
 		return refused
 	}
-	rules := m.rulesFor(m.leases.peek(l).resource)
+	rules := m.rulesOf(&m.leases.peek(l).claim)
 	if refused := rules.checkTTL(c.TTL); refused != nil {
 		return refused
 	}
@@ -104,7 +108,7 @@ func (m *Machine) renew(c Renew) Result {
 	}
 	rec.ttl = cmp.Or(c.TTL, rec.ttl)
 	rec.deadline, rec.unclaimed = deadline, false
-	m.expiries.set(l, rec.deadline, rec.seq)
+	m.expiries.set(l)
 	return Renewed{m.grantOf(l)}
 }
 
@@ -122,8 +126,7 @@ func (m *Machine) release(c Release) Result {
 	if refused != nil {
 		return refused
 	}
-	holder := m.holderOf(l)
-	m.end(l, EndReleased)
+	holder := m.end(l, EndReleased).holder()
 	m.promote(holder.Resource)
 	return Released{holder}
 }
@@ -136,10 +139,9 @@ func (m *Machine) breakResource(c Break) Result {
 		return Refused{Reason: ReasonTokensExhausted}
 	}
 	var broken []Holder
-	if r := m.resources[c.Resource]; r != nil {
+	if r := m.lookUp(c.Resource); r != nil {
 		for _, l := range slices.Collect(r.all()) {
-			broken = append(broken, m.holderOf(l))
-			m.end(l, EndBroken)
+			broken = append(broken, m.end(l, EndBroken).holder())
 		}
 		m.reopen(c.Resource)
 	}
@@ -148,20 +150,20 @@ func (m *Machine) breakResource(c Break) Result {
 	return Broken{Token: token, Ended: broken}
 }
 
-// end ends a lease. The caller promotes the next waiter.
-func (m *Machine) end(l slot, cause EndCause) {
+// end ends a lease and returns what it was. The caller promotes the next waiter.
+func (m *Machine) end(l slot, cause EndCause) Grant {
 	rec := m.leases.get(l)
-	m.emit(LeaseEnded{Holder: m.holderOf(l), Cause: cause, Request: m.requests.get(rec.request).id})
-	r := m.resources[rec.resource]
-	m.leave(r, l)
+	g := m.grantOf(l)
+	m.emit(LeaseEnded{Holder: g.holder(), Cause: cause, Request: g.Request})
+	m.leave(l)
 	m.tenants.edit(m.clientOf(rec.request).tenant).leases--
-	m.tidy(rec.resource, r)
 	m.expiries.remove(l)
+	m.byLease.remove(m.hashOfLease(rec.request), rec.request)
 	m.leases.remove(l)
-	delete(m.byLease, rec.id)
 	if cause == EndCancelled {
 		m.settle(rec.request, StageCancelled)
-		return
+		return g
 	}
 	m.settle(rec.request, StageEnded)
+	return g
 }

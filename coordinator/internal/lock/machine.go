@@ -3,7 +3,11 @@
 // time, ids and defaults come in with the commands. Equal logs give equal machines, results and events.
 package lock
 
-import "github.com/lychgate/lychgate/coordinator/lease"
+import (
+	"hash/maphash"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
 
 // Entry is one log entry: commands that take effect together at one instant of lease time.
 type Entry struct {
@@ -32,14 +36,17 @@ type Machine struct {
 	waiters  slab[waiterRecord]
 	leases   slab[leaseRecord]
 	delays   slab[delayRecord]
+	texts    texts // of the requests
 
 	// Derived from the above.
-	byClient   map[clientKey]slot
-	byRequest  map[requestKey]slot
-	byLease    map[lease.ID]slot // the request whose claim has the id
-	awaits     map[awaitKey]slot // the request with which a client awaits a resource
-	resources  map[lease.Resource]*resource
-	expiries   timers // leases by deadline
+	hashes     hashes
+	byClient   *index                       // clients by identity and client id
+	byRequest  *index                       // requests by client and request id
+	byLease    *index                       // requests by the lease ids of their claims
+	byResource *index                       // requests by what they hold, one holder being all that there is of the resource
+	resources  map[lease.Resource]*resource // the other ones
+	awaits     map[awaitKey]slot            // the request with which a client awaits a resource
+	expiries   deadlines
 	endings    timers // waiters by ends()
 	oblivions  timers // requests that are over, by until
 	departures timers // clients without requests, by until
@@ -56,16 +63,6 @@ type Machine struct {
 	events []Event // of the entry that is being applied
 }
 
-type clientKey struct {
-	identity lease.Identity
-	name     lease.ClientID
-}
-
-type requestKey struct {
-	client slot
-	id     lease.RequestID
-}
-
 type awaitKey struct {
 	client   slot
 	resource lease.Resource
@@ -73,16 +70,18 @@ type awaitKey struct {
 
 // New returns the machine of a group before its first log entry.
 func New() *Machine {
-	return &Machine{
-		byClient:  make(map[clientKey]slot),
-		byRequest: make(map[requestKey]slot),
-		byLease:   make(map[lease.ID]slot),
+	m := &Machine{
+		hashes:    hashes{maphash.MakeSeed()},
 		awaits:    make(map[awaitKey]slot),
 		resources: make(map[lease.Resource]*resource),
 		byTenant:  make(map[string]slot),
 		waits:     make(map[Owner][]slot),
 		torn:      make(map[Owner]struct{}),
 	}
+	m.expiries.leases = &m.leases
+	m.byClient, m.byRequest = newIndex(m.hashOfClient), newIndex(m.hashOfRequest)
+	m.byLease, m.byResource = newIndex(m.hashOfLease), newIndex(m.hashOfHeld)
+	return m
 }
 
 // Apply runs one log entry and returns one result for each command, in their order, and what became true, in order.

@@ -16,7 +16,7 @@ func (m *Machine) await(c Acquire, q slot) slot {
 	}
 	w := m.waiters.add(rec)
 	m.requests.edit(q).claim = w
-	m.byLease[c.Lease] = q
+	m.byLease.add(m.hashOfLease(q), q)
 	m.awaits[awaitKey{m.requests.get(q).client, c.Resource}] = q
 	m.endings.set(w, rec.ends(), rec.seq)
 	r := m.resource(c.Resource)
@@ -50,7 +50,7 @@ func (m *Machine) attach(w slot, call uint64) Result {
 	rec.call = call
 	m.endings.set(w, rec.ends(), rec.seq)
 	q := rec.request
-	m.grantNext(m.resources[rec.resource], w)
+	m.grantNext(m.resources[m.resourceOf(&rec.claim)], w)
 	if req := m.requests.peek(q); req.stage == StageHeld {
 		return Granted{Grant: m.grantOf(req.claim), Retried: true}
 	}
@@ -69,8 +69,9 @@ func (m *Machine) detach(c Detach) Result {
 	}
 	if w := m.waiters.get(r.claim); w.attached && w.call == c.Call {
 		m.unattach(r.claim)
-		m.emit(WaitDetached{Resource: w.resource, Identity: c.Identity, Client: c.Client, Request: c.Request})
-		m.promote(w.resource) // an exclusive one who is away is passed by shared ones
+		name := m.resourceOf(&w.claim)
+		m.emit(WaitDetached{Resource: name, Identity: c.Identity, Client: c.Client, Request: c.Request})
+		m.promote(name) // an exclusive one who is away is passed by shared ones
 	}
 	return Done{}
 }
@@ -89,11 +90,11 @@ func (m *Machine) unattach(w slot) {
 // promote grants a resource to those who are next and can have it together, if any. A waiter whose own time is up is
 // dropped here and now, whatever its timer has got to, so that it cannot be granted first.
 func (m *Machine) promote(name lease.Resource) {
-	r := m.resources[name]
+	r := m.lookUp(name)
 	if r == nil || r.holders() > 0 && m.leases.peek(r.first()).mode == lease.Exclusive {
 		return
 	}
-	m.dropOverdue(name, r)
+	m.dropOverdue(r)
 	m.grantNext(r, none)
 }
 
@@ -134,16 +135,17 @@ func (m *Machine) nextRun(r *resource) []slot {
 // grantWaiter takes a waiter out of the queue and gives it the lease. Without tokens it goes on waiting.
 func (m *Machine) grantWaiter(w slot, late bool) {
 	c := m.waiters.peek(w).claim
-	token, ok := m.tokenFor(m.resources[c.resource])
+	name := m.resourceOf(&c)
+	token, ok := m.tokenFor(m.resources[name])
 	if !ok {
 		return
 	}
-	m.grant(c, token, late)
+	m.grant(name, c, token, late)
 	m.unqueue(w)
 }
 
 // dropOverdue ends the waits of a resource whose time is up.
-func (m *Machine) dropOverdue(name lease.Resource, r *resource) {
+func (m *Machine) dropOverdue(r *resource) {
 	if _, due := m.endings.due(m.now); !due {
 		return
 	}
@@ -152,7 +154,6 @@ func (m *Machine) dropOverdue(name lease.Resource, r *resource) {
 			m.giveUp(w)
 		}
 	}
-	m.tidy(name, r)
 }
 
 // giveUp ends a wait whose time is up.
@@ -172,14 +173,12 @@ func (m *Machine) endWait(w slot, cause WaitCause) {
 // dropWait is endWait with the deadlock that it ends.
 func (m *Machine) dropWait(w slot, cause WaitCause, cycle []Owner) {
 	rec := m.waiters.get(w)
-	c := m.clientOf(rec.request)
-	at := m.waitingOf(w)
+	v, at := m.waiterOf(w), m.waitingOf(w)
 	m.emit(WaitEnded{
-		Resource: rec.resource, Identity: c.identity, Client: c.name,
-		Request: m.requests.get(rec.request).id, Cause: cause,
-		Position: at.Position, Blocker: at.Holder, Cycle: cycle,
+		Resource: v.Resource, Identity: v.Identity, Client: v.Client, Request: v.Request,
+		Cause: cause, Position: at.Position, Blocker: at.Holder, Cycle: cycle,
 	})
-	delete(m.byLease, rec.id)
+	m.byLease.remove(m.hashOfLease(rec.request), rec.request)
 	m.unqueue(w)
 	if cause == WaitCancelled {
 		m.settle(rec.request, StageCancelled)
@@ -191,16 +190,17 @@ func (m *Machine) dropWait(w slot, cause WaitCause, cycle []Owner) {
 // unqueue forgets a waiter.
 func (m *Machine) unqueue(w slot) {
 	rec := m.waiters.get(w)
-	r := m.resources[rec.resource]
+	name := m.resourceOf(&rec.claim)
+	r := m.resources[name]
 	if rec.attached {
 		m.unwatch(w)
 	}
 	at, _ := m.place(r, rec.seq)
 	r.queue = slices.Delete(r.queue, at, at+1)
 	m.tenants.edit(m.clientOf(rec.request).tenant).waiters--
-	m.tidy(rec.resource, r)
+	m.tidy(name, r)
 	m.endings.remove(w)
-	delete(m.awaits, awaitKey{m.requests.get(rec.request).client, rec.resource})
+	delete(m.awaits, awaitKey{m.requests.peek(rec.request).client, name})
 	m.waiters.remove(w)
 }
 

@@ -17,30 +17,29 @@ type clientRecord struct {
 	acknowledged uint64    // requests numbered up to it are refused as too old
 	until        LeaseTime // acknowledged is remembered at least so long
 
-	tenant   slot       // derived
-	requests int        // derived
-	numbered []numbered // derived: the requests numbered above acknowledged, ascending
+	numbered []slot // derived: the requests numbered above acknowledged, ascending
+	tenant   slot   // derived
+	requests int32  // derived
 }
 
 func (c clientRecord) live() bool { return c.seq != 0 }
 
-// numbered finds a request by the number that its client gave it.
-type numbered struct {
-	sequence uint64
-	request  slot
-}
-
-// requestRecord remembers one acquire, or a cancel that came before its acquire.
+// requestRecord remembers one acquire, or a cancel that came before its acquire. It has no pointers, as the leases have
+// none, so that a million of them are nothing to the garbage collector.
 type requestRecord struct {
-	id          lease.RequestID
 	seq         uint64
 	fingerprint uint64    // of the parameters that a retry must repeat
 	until       LeaseTime // once past it, every copy of the request is too old
 	sequence    uint64    // the client's own number, or 0
 	client      slot
-	claim       slot // of the waiter or lease, while stage is waiting or held
+	claim       slot   // of the waiter or lease, while stage is waiting or held
+	cell        uint32 // see text
+	class       uint8
 	stage       Stage
 }
+
+// text is where its words are.
+func (r *requestRecord) text() text { return text{r.cell, r.class} }
 
 func (r requestRecord) live() bool { return r.seq != 0 }
 
@@ -59,14 +58,14 @@ const (
 // over says that nothing is left of the request but the memory of it.
 func (s Stage) over() bool { return s >= StageEnded }
 
-// claim is what a request asks for.
+// claim is what a request asks for. The resource and the owner are among the request's words.
 type claim struct {
-	resource lease.Resource
-	id       lease.ID
-	owner    string
-	ttl      time.Duration
-	request  slot
-	mode     lease.Mode
+	id        lease.ID
+	ttl       time.Duration
+	request   slot
+	mode      lease.Mode
+	owned     bool // there is an owner
+	unclaimed bool // of a lease: granted to a waiter that has not renewed yet
 }
 
 // waiterRecord is a claim in its resource's queue. Its place there is its request's sequence number.
@@ -92,11 +91,10 @@ func (w waiterRecord) ends() LeaseTime {
 // leaseRecord is a claim that was granted.
 type leaseRecord struct {
 	claim
-	seq       uint64 // of the grant: orders leases that have the same deadline
-	token     lease.Token
-	since     LeaseTime
-	deadline  LeaseTime
-	unclaimed bool // granted to a waiter that has not renewed yet
+	seq      uint64 // of the grant: orders leases that have the same deadline
+	token    lease.Token
+	since    LeaseTime
+	deadline LeaseTime
 }
 
 func (l leaseRecord) live() bool { return l.seq != 0 }

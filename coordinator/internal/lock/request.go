@@ -24,7 +24,7 @@ func (m *Machine) outsideWindow(c Acquire) Reason {
 	if reason := m.outsideTime(c.AsOf); reason != 0 {
 		return reason
 	}
-	client, ok := m.byClient[clientKey{c.Identity, c.Client}]
+	client, ok := m.findClient(c.Identity, c.Client)
 	if c.Sequence != 0 && (c.Sequence <= c.Acknowledged || ok && c.Sequence <= m.clients.get(client).acknowledged) {
 		return ReasonRequestTooOld
 	}
@@ -42,19 +42,19 @@ func (m *Machine) outsideTime(asOf LeaseTime) Reason {
 }
 
 func (m *Machine) find(identity lease.Identity, name lease.ClientID, id lease.RequestID) (slot, bool) {
-	client, ok := m.byClient[clientKey{identity, name}]
+	client, ok := m.findClient(identity, name)
 	if !ok {
 		return 0, false
 	}
-	q, ok := m.byRequest[requestKey{client, id}]
-	return q, ok
+	return m.findRequest(client, id)
 }
 
 func (m *Machine) clientOf(q slot) clientRecord { return m.clients.get(m.requests.get(q).client) }
 
 // remember makes the record of an acquire that takes effect.
 func (m *Machine) remember(c Acquire, s Stage) slot {
-	q := m.record(c.Identity, c.Client, c.Request, c.AsOf, s)
+	at := m.texts.spell(words{resource: c.Resource, owner: c.Owner, id: c.Request})
+	q := m.record(c.Identity, c.Client, at, c.AsOf, s)
 	r := m.requests.edit(q)
 	r.fingerprint, r.sequence = fingerprint(c), c.Sequence
 	m.number(r.client, q, c.Sequence)
@@ -63,22 +63,24 @@ func (m *Machine) remember(c Acquire, s Stage) slot {
 }
 
 // record makes a request's record, and its client's if it is the first.
-func (m *Machine) record(by lease.Identity, name lease.ClientID, id lease.RequestID, asOf LeaseTime, s Stage) slot {
+func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, asOf LeaseTime, s Stage) slot {
 	client := m.client(by, name)
-	q := m.requests.add(requestRecord{id: id, seq: m.nextSeq(), until: m.untilFor(asOf), client: client, stage: s})
-	m.byRequest[requestKey{client, id}] = q
+	q := m.requests.add(requestRecord{
+		seq: m.nextSeq(), until: m.untilFor(asOf), client: client, cell: at.cell, class: at.class, stage: s,
+	})
+	m.byRequest.add(m.hashOfRequest(q), q)
 	m.clients.edit(client).requests++
 	return q
 }
 
 func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
-	key := clientKey{by, name}
-	if i, ok := m.byClient[key]; ok {
+	if i, ok := m.findClient(by, name); ok {
 		m.departures.remove(i)
 		return i
 	}
-	i := m.clients.add(clientRecord{identity: by, name: name, seq: m.nextSeq(), tenant: m.enter(by)})
-	m.byClient[key] = i
+	tenant := m.enter(by)
+	i := m.clients.add(clientRecord{identity: m.tenants.peek(tenant).latest, name: name, seq: m.nextSeq(), tenant: tenant})
+	m.byClient.add(m.hashOfClient(i), i)
 	return i
 }
 
@@ -103,39 +105,41 @@ func (m *Machine) number(client, q slot, sequence uint64) {
 		return
 	}
 	c := m.clients.edit(client)
-	at, _ := slices.BinarySearchFunc(c.numbered, sequence, bySequence)
-	c.numbered = slices.Insert(c.numbered, at, numbered{sequence, q})
+	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
+	c.numbered = slices.Insert(c.numbered, at, q)
 }
 
 // unnumber drops a request from the list; one up to acknowledged is there no longer.
-func (c *clientRecord) unnumber(q slot, sequence uint64) {
-	at, _ := slices.BinarySearchFunc(c.numbered, sequence, bySequence)
-	for ; at < len(c.numbered) && c.numbered[at].sequence == sequence; at++ {
-		if c.numbered[at].request == q {
+func (m *Machine) unnumber(c *clientRecord, q slot, sequence uint64) {
+	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
+	for ; at < len(c.numbered) && m.requests.peek(c.numbered[at]).sequence == sequence; at++ {
+		if c.numbered[at] == q {
 			c.numbered = slices.Delete(c.numbered, at, at+1)
 			return
 		}
 	}
 }
 
-func bySequence(n numbered, sequence uint64) int { return cmp.Compare(n.sequence, sequence) }
+func (m *Machine) bySequence(q slot, sequence uint64) int {
+	return cmp.Compare(m.requests.peek(q).sequence, sequence)
+}
 
 // acknowledge hears up to which number a client will never retry: the records up to it go, those of live leases and
 // waiters when they end.
 func (m *Machine) acknowledge(c Acquire) {
-	client, ok := m.byClient[clientKey{c.Identity, c.Client}]
+	client, ok := m.findClient(c.Identity, c.Client)
 	if !ok || c.Acknowledged <= m.clients.get(client).acknowledged {
 		return
 	}
 	rec := m.clients.edit(client)
 	rec.acknowledged = c.Acknowledged
 	rec.until = max(rec.until, m.now.Add(m.window()))
-	cut, _ := slices.BinarySearchFunc(rec.numbered, c.Acknowledged+1, bySequence)
+	cut, _ := slices.BinarySearchFunc(rec.numbered, c.Acknowledged+1, m.bySequence)
 	gone := rec.numbered[:cut]
 	rec.numbered = rec.numbered[cut:]
-	for _, n := range gone {
-		if m.requests.get(n.request).stage.over() {
-			m.forget(n.request)
+	for _, q := range gone {
+		if m.requests.peek(q).stage.over() {
+			m.forget(q)
 		}
 	}
 }
@@ -148,19 +152,29 @@ func (m *Machine) settle(q slot, s Stage) {
 		m.forget(q)
 		return
 	}
+	m.shorten(rec)
 	m.oblivions.set(q, rec.until, rec.seq)
+}
+
+// shorten leaves a request without a claim its id alone.
+func (m *Machine) shorten(rec *requestRecord) {
+	id := m.texts.words(rec.text()).id
+	m.texts.remove(rec.text())
+	at := m.texts.spellID(id)
+	rec.cell, rec.class = at.cell, at.class
 }
 
 // forget drops the record of a request that is over.
 func (m *Machine) forget(q slot) {
 	rec := m.requests.get(q)
-	m.oblivions.remove(q)
-	m.requests.remove(q)
-	delete(m.byRequest, requestKey{rec.client, rec.id})
 	c := m.clients.edit(rec.client)
 	c.requests--
 	c.until = max(c.until, rec.until)
-	c.unnumber(q, rec.sequence)
+	m.unnumber(c, q, rec.sequence)
+	m.oblivions.remove(q)
+	m.byRequest.remove(m.hashOfRequest(q), q)
+	m.texts.remove(rec.text())
+	m.requests.remove(q)
 	if c.requests == 0 {
 		m.depart(rec.client)
 	}
@@ -174,9 +188,9 @@ func (m *Machine) depart(client slot) {
 		return
 	}
 	m.departures.remove(client)
+	m.byClient.remove(m.hashOfClient(client), client)
 	m.clients.remove(client)
 	m.exit(c.tenant)
-	delete(m.byClient, clientKey{c.identity, c.name})
 }
 
 // cancel ends whatever the request has become. One that was never seen is remembered, so that its acquire, which may
@@ -213,7 +227,7 @@ func (m *Machine) cancelWait(w slot, timedOut bool) Result {
 		cause = WaitTimedOut
 	}
 	last := m.waitingOf(w)
-	name := m.waiters.peek(w).resource
+	name := m.resourceOf(&m.waiters.peek(w).claim)
 	m.endWait(w, cause)
 	m.promote(name)
 	return Cancelled{Was: RequestWaiting, Position: last.Position, Blocker: last.Holder}
@@ -223,11 +237,10 @@ func (m *Machine) forestall(c Cancel) Result {
 	if reason := m.outsideTime(c.AsOf); reason != 0 {
 		return Refused{Reason: reason}
 	}
-	if client, ok := m.byClient[clientKey{c.Identity, c.Client}]; ok &&
-		m.clients.get(client).requests >= m.config.MaxRequests {
+	if client, ok := m.findClient(c.Identity, c.Client); ok && int(m.clients.peek(client).requests) >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
 	}
-	q := m.record(c.Identity, c.Client, c.Request, c.AsOf, StageForestalled)
+	q := m.record(c.Identity, c.Client, m.texts.spellID(c.Request), c.AsOf, StageForestalled)
 	rec := m.requests.get(q)
 	m.oblivions.set(q, rec.until, rec.seq)
 	return Cancelled{Was: RequestUnknown}

@@ -12,7 +12,8 @@ import (
 const none slot = -1
 
 // resource is who holds and awaits one name, and whether it is closed. It is derived from the waiters, leases and delays;
-// one that has none of them is not kept. It has either one holder or a crowd of shared ones.
+// one that has none of them is not kept. It has either one holder or a crowd of shared ones. Of a resource with one
+// holder and nothing else, as most are, only the index byResource knows.
 type resource struct {
 	holder   slot   // or none
 	delay    slot   // while it is closed, or none
@@ -32,9 +33,11 @@ type crowd struct {
 
 func newResource() *resource { return &resource{holder: none, delay: none} }
 
-// holders is how many leases there are.
+// holders is how many leases there are; of no resource none.
 func (r *resource) holders() int {
 	switch {
+	case r == nil:
+		return 0
 	case r.crowd != nil:
 		return len(r.crowd.at)
 	case r.holder != none:
@@ -68,8 +71,17 @@ func (r *resource) all() iter.Seq[slot] {
 	}
 }
 
-// join adds the newest lease.
-func (m *Machine) join(r *resource, l slot) {
+// join adds the newest lease to its resource.
+func (m *Machine) join(name lease.Resource, l slot) {
+	r := m.resources[name]
+	if r == nil {
+		if _, held := m.findHeld(name); !held {
+			q := m.leases.peek(l).request
+			m.byResource.add(m.hashOfHeld(q), q)
+			return
+		}
+		r = m.resource(name)
+	}
 	switch {
 	case r.crowd != nil:
 		m.crowdIn(r.crowd, l)
@@ -92,13 +104,24 @@ func (m *Machine) crowdIn(c *crowd, l slot) {
 	}
 }
 
-// leave takes a lease away.
-func (m *Machine) leave(r *resource, l slot) {
-	c := r.crowd
-	if c == nil {
-		r.holder = none
+// leave takes a lease away from its resource.
+func (m *Machine) leave(l slot) {
+	c := &m.leases.peek(l).claim
+	r := m.resources[lease.Resource(m.texts.resource(m.requests.peek(c.request).text()))]
+	switch {
+	case r == nil:
+		m.byResource.remove(m.hashOfHeld(c.request), c.request)
 		return
+	case r.crowd == nil:
+		r.holder = none
+	default:
+		m.crowdOut(r, l)
 	}
+	m.tidy(m.resourceOf(c), r)
+}
+
+func (m *Machine) crowdOut(r *resource, l slot) {
+	c := r.crowd
 	rec := m.leases.peek(l)
 	client := m.requests.peek(rec.request).client
 	c.slots[c.at[client]] = none
@@ -168,19 +191,41 @@ func (m *Machine) sharesWith(r *resource, mode lease.Mode) bool {
 	return mode == lease.Shared && m.leases.peek(r.first()).mode == lease.Shared
 }
 
-// resource returns the entry of a name, made if need be.
+// lookUp returns the entry of a name for a look at it, nil if there is none. That of a resource which has one holder and
+// nothing else is made for the occasion, and not kept.
+func (m *Machine) lookUp(name lease.Resource) *resource {
+	if r := m.resources[name]; r != nil {
+		return r
+	}
+	q, held := m.findHeld(name)
+	if !held {
+		return nil
+	}
+	return &resource{holder: m.requests.peek(q).claim, delay: none}
+}
+
+// resource returns the entry of a name for changing it, made if need be.
 func (m *Machine) resource(name lease.Resource) *resource {
 	r := m.resources[name]
 	if r == nil {
 		r = newResource()
+		if q, held := m.findHeld(name); held {
+			m.byResource.remove(m.hashOfHeld(q), q)
+			r.holder = m.requests.peek(q).claim
+		}
 		m.resources[name] = r
 	}
 	return r
 }
 
-// tidy drops the entry of a resource that nobody holds or awaits and that is open.
+// tidy drops the entry of an open resource that nobody awaits and that has one holder or none.
 func (m *Machine) tidy(name lease.Resource, r *resource) {
-	if r.holders() == 0 && len(r.queue) == 0 && r.delay == none {
-		delete(m.resources, name)
+	if r.crowd != nil || len(r.queue) > 0 || r.delay != none {
+		return
+	}
+	delete(m.resources, name)
+	if r.holder != none {
+		q := m.leases.peek(r.holder).request
+		m.byResource.add(m.hashOfHeld(q), q)
 	}
 }

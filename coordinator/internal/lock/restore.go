@@ -95,20 +95,20 @@ func (r *Restorer) Delay(d SavedDelay) error {
 
 // Client adds a client. The requests added next are its own.
 func (r *Restorer) Client(c SavedClient) error {
-	key := clientKey{c.Identity, c.Client}
-	if _, twice := r.m.byClient[key]; twice {
+	if _, twice := r.m.findClient(c.Identity, c.Client); twice {
 		return fmt.Errorf("client %q of %q is there twice", c.Client, c.Identity)
 	}
 	if err := r.takeSeq(c.Seq); err != nil {
 		return fmt.Errorf("client %q: %w", c.Client, err)
 	}
 	r.settleClient()
-	r.client = r.m.clients.add(clientRecord{
-		identity: c.Identity, name: c.Client, seq: c.Seq, acknowledged: c.Acknowledged, until: c.Until,
-		tenant: r.m.enter(c.Identity),
+	m, tenant := r.m, r.m.enter(c.Identity)
+	r.client = m.clients.add(clientRecord{
+		identity: m.tenants.peek(tenant).latest, name: c.Client, seq: c.Seq, acknowledged: c.Acknowledged, until: c.Until,
+		tenant: tenant,
 	})
 	r.any = true
-	r.m.byClient[key] = r.client
+	m.byClient.add(m.hashOfClient(r.client), r.client)
 	return nil
 }
 
@@ -137,18 +137,22 @@ func (r *Restorer) Request(s SavedRequest) error {
 		return fmt.Errorf("request %q comes before any client", s.Request)
 	}
 	m := r.m
-	key := requestKey{r.client, s.Request}
-	if _, twice := m.byRequest[key]; twice {
+	if _, twice := m.findRequest(r.client, s.Request); twice {
 		return fmt.Errorf("request %q is there twice", s.Request)
 	}
 	if err := r.takeSeq(s.Seq); err != nil {
 		return fmt.Errorf("request %q: %w", s.Request, err)
 	}
+	at := m.texts.spellID(s.Request)
+	if !s.Stage.over() {
+		m.texts.remove(at)
+		at = m.texts.spell(words{resource: s.Claim.Resource, owner: s.Claim.Owner, id: s.Request})
+	}
 	q := m.requests.add(requestRecord{
-		id: s.Request, seq: s.Seq, fingerprint: s.Fingerprint, until: s.Until,
-		sequence: s.Sequence, client: r.client, stage: s.Stage,
+		seq: s.Seq, fingerprint: s.Fingerprint, until: s.Until, sequence: s.Sequence,
+		client: r.client, cell: at.cell, class: at.class, stage: s.Stage,
 	})
-	m.byRequest[key] = q
+	m.byRequest.add(m.hashOfRequest(q), q)
 	c := m.clients.edit(r.client)
 	c.requests++
 	if s.Sequence > c.acknowledged {
@@ -172,15 +176,14 @@ func (r *Restorer) claim(q slot, s SavedRequest) error {
 
 func (r *Restorer) newClaim(q slot, s SavedRequest) (claim, error) {
 	c := s.Claim
-	if _, twice := r.m.byLease[c.Lease]; twice || c.Lease.IsZero() {
+	if _, twice := r.m.findClaim(c.Lease); twice || c.Lease.IsZero() {
 		return claim{}, fmt.Errorf("request %q: its lease id is zero or in use", s.Request)
 	}
 	known := c.Mode == lease.Exclusive || c.Mode == lease.Shared && r.m.version >= 2
 	if c.Resource == "" || c.TTL <= 0 || !known {
 		return claim{}, fmt.Errorf("request %q: its claim is not valid", s.Request)
 	}
-	r.m.byLease[c.Lease] = q
-	return claim{resource: c.Resource, id: c.Lease, owner: c.Owner, ttl: c.TTL, request: q, mode: c.Mode}, nil
+	return claim{id: c.Lease, ttl: c.TTL, request: q, mode: c.Mode, owned: c.Owner != ""}, nil
 }
 
 func (r *Restorer) waiter(q slot, s SavedRequest) error {
@@ -189,18 +192,20 @@ func (r *Restorer) waiter(q slot, s SavedRequest) error {
 		return err
 	}
 	m := r.m
-	key := awaitKey{r.client, c.resource}
+	name := s.Claim.Resource
+	key := awaitKey{r.client, name}
 	if _, twice := m.awaits[key]; twice {
-		return fmt.Errorf("request %q: its client awaits %q twice", s.Request, c.resource)
+		return fmt.Errorf("request %q: its client awaits %q twice", s.Request, name)
 	}
 	w := m.waiters.add(waiterRecord{
 		claim: c, seq: s.Seq, deadline: s.Waiter.Deadline, grace: s.Waiter.Grace,
 		call: s.Waiter.Call, attached: s.Waiter.Attached,
 	})
 	m.requests.edit(q).claim = w
+	m.byLease.add(m.hashOfLease(q), q)
 	m.awaits[key] = q
 	m.endings.set(w, m.waiters.get(w).ends(), s.Seq)
-	res := m.resource(c.resource)
+	res := m.resource(name)
 	res.queue = append(res.queue, w)
 	m.tenants.edit(m.clients.peek(r.client).tenant).waiters++
 	return nil
@@ -215,25 +220,30 @@ func (r *Restorer) lease(q slot, s SavedRequest) error {
 	if err := r.takeSeq(s.Lease.Seq); err != nil {
 		return fmt.Errorf("request %q: its lease: %w", s.Request, err)
 	}
-	res := m.resource(c.resource)
-	_, twice := m.leaseOf(res, r.client)
+	name := s.Claim.Resource
+	res := m.lookUp(name)
+	twice := false
+	if res != nil {
+		_, twice = m.leaseOf(res, r.client)
+	}
 	switch {
 	case twice:
-		return fmt.Errorf("request %q: its client holds %q twice", s.Request, c.resource)
+		return fmt.Errorf("request %q: its client holds %q twice", s.Request, name)
 	case !m.sharesWith(res, c.mode):
-		return fmt.Errorf("resource %q has an exclusive holder and another one", c.resource)
+		return fmt.Errorf("resource %q has an exclusive holder and another one", name)
 	case res.holders() > 0 && m.leases.peek(res.first()).token != s.Lease.Token:
-		return fmt.Errorf("resource %q has shared holders of two tokens", c.resource)
+		return fmt.Errorf("resource %q has shared holders of two tokens", name)
 	case s.Lease.Token == 0 || s.Lease.Token > m.lastToken():
-		return fmt.Errorf("resource %q: the token %d was never issued", c.resource, s.Lease.Token)
+		return fmt.Errorf("resource %q: the token %d was never issued", name, s.Lease.Token)
 	}
+	c.unclaimed = s.Lease.Unclaimed
 	l := m.leases.add(leaseRecord{
-		claim: c, seq: s.Lease.Seq, token: s.Lease.Token, since: s.Lease.Since,
-		deadline: s.Lease.Deadline, unclaimed: s.Lease.Unclaimed,
+		claim: c, seq: s.Lease.Seq, token: s.Lease.Token, since: s.Lease.Since, deadline: s.Lease.Deadline,
 	})
 	m.requests.edit(q).claim = l
-	m.expiries.set(l, s.Lease.Deadline, s.Lease.Seq)
-	m.join(res, l)
+	m.byLease.add(m.hashOfLease(q), q)
+	m.expiries.set(l)
+	m.join(name, l)
 	m.tenants.edit(m.clients.peek(r.client).tenant).leases++
 	return nil
 }

@@ -18,6 +18,7 @@ type Snapshot struct {
 	waiters  *slab[waiterRecord]
 	leases   *slab[leaseRecord]
 	delays   *slab[delayRecord]
+	texts    *texts
 }
 
 // Header is the part of a snapshot that is not a client or a request.
@@ -106,7 +107,7 @@ func (m *Machine) Snapshot() *Snapshot {
 	s := m.look()
 	s.clients, s.requests = m.clients.freeze(), m.requests.freeze()
 	s.waiters, s.leases = m.waiters.freeze(), m.leases.freeze()
-	s.delays = m.delays.freeze()
+	s.delays, s.texts = m.delays.freeze(), m.texts.freeze()
 	return s
 }
 
@@ -133,6 +134,7 @@ func (m *Machine) look() *Snapshot {
 		waiters:  &m.waiters,
 		leases:   &m.leases,
 		delays:   &m.delays,
+		texts:    &m.texts,
 	}
 }
 
@@ -169,7 +171,7 @@ func (s *Snapshot) Clients() iter.Seq2[SavedClient, iter.Seq[SavedRequest]] {
 		for _, c := range s.clientsInOrder() {
 			own := len(requests)
 			for i, q := range requests {
-				if s.requests.get(q).client != c {
+				if s.requests.peek(q).client != c {
 					own = i
 					break
 				}
@@ -184,7 +186,7 @@ func (s *Snapshot) Clients() iter.Seq2[SavedClient, iter.Seq[SavedRequest]] {
 
 func (s *Snapshot) clientsInOrder() []slot {
 	all := s.clients.slots()
-	slices.SortFunc(all, func(a, b slot) int { return cmp.Compare(s.clients.get(a).seq, s.clients.get(b).seq) })
+	slices.SortFunc(all, func(a, b slot) int { return cmp.Compare(s.clients.peek(a).seq, s.clients.peek(b).seq) })
 	return all
 }
 
@@ -192,9 +194,9 @@ func (s *Snapshot) clientsInOrder() []slot {
 func (s *Snapshot) requestsInOrder() []slot {
 	all := s.requests.slots()
 	slices.SortFunc(all, func(a, b slot) int {
-		x, y := s.requests.get(a), s.requests.get(b)
+		x, y := s.requests.peek(a), s.requests.peek(b)
 		if x.client != y.client {
-			return cmp.Compare(s.clients.get(x.client).seq, s.clients.get(y.client).seq)
+			return cmp.Compare(s.clients.peek(x.client).seq, s.clients.peek(y.client).seq)
 		}
 		return cmp.Compare(x.seq, y.seq)
 	})
@@ -220,19 +222,20 @@ func (s *Snapshot) savedClient(i slot) SavedClient {
 }
 
 func (s *Snapshot) savedRequest(q slot) SavedRequest {
-	r := s.requests.get(q)
+	r := s.requests.peek(q)
+	text := s.texts.words(r.text())
 	saved := SavedRequest{
-		Request: r.id, Seq: r.seq, Fingerprint: r.fingerprint,
+		Request: text.id, Seq: r.seq, Fingerprint: r.fingerprint,
 		Until: r.until, Sequence: r.sequence, Stage: r.stage,
 	}
 	switch r.stage {
 	case StageWaiting:
 		w := s.waiters.get(r.claim)
-		saved.Claim = w.claim.saved()
+		saved.Claim = w.claim.saved(text)
 		saved.Waiter = SavedWaiter{Deadline: w.deadline, Grace: w.grace, Call: w.call, Attached: w.attached}
 	case StageHeld:
 		l := s.leases.get(r.claim)
-		saved.Claim = l.claim.saved()
+		saved.Claim = l.claim.saved(text)
 		saved.Lease = SavedLease{
 			Seq: l.seq, Token: l.token, Since: l.since, Deadline: l.deadline, Unclaimed: l.unclaimed,
 		}
@@ -241,6 +244,6 @@ func (s *Snapshot) savedRequest(q slot) SavedRequest {
 	return saved
 }
 
-func (c claim) saved() SavedClaim {
-	return SavedClaim{Resource: c.resource, Lease: c.id, Owner: c.owner, TTL: c.ttl, Mode: c.mode}
+func (c claim) saved(w words) SavedClaim {
+	return SavedClaim{Resource: w.resource, Lease: c.id, Owner: w.owner, TTL: c.ttl, Mode: c.mode}
 }

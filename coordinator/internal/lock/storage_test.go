@@ -60,7 +60,7 @@ func copyOf(m map[slot]item) map[slot]item {
 	return out
 }
 
-func someSlot(t *rapid.T, model map[slot]item) (slot, bool) {
+func someSlot[V any](t *rapid.T, model map[slot]V) (slot, bool) {
 	if len(model) == 0 {
 		return 0, false
 	}
@@ -129,4 +129,50 @@ func first(model map[slot]timer) (timer, bool) {
 	return slices.MinFunc(all, func(a, b timer) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
 	}), true
+}
+
+// TestDeadlines compares the leases' heap with a sorted list.
+func TestDeadlines(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var leases slab[leaseRecord]
+		d := deadlines{leases: &leases}
+		model := make(map[slot]timer)
+		for step := range rapid.IntRange(1, 300).Draw(t, "steps") {
+			at := LeaseTime(rapid.IntRange(0, 5).Draw(t, "at"))
+			i, any := someSlot(t, model)
+			switch rapid.SampledFrom([]string{"add", "add", "move", "remove", "pop"}).Draw(t, "step") {
+			case "add":
+				seq := uint64(1000 - step)
+				l := leases.add(leaseRecord{seq: seq, deadline: at})
+				d.set(l)
+				model[l] = timer{at, seq, l}
+			case "move":
+				if any {
+					leases.edit(i).deadline = at
+					d.set(i)
+					model[i] = timer{at, model[i].seq, i}
+				}
+			case "remove":
+				if any {
+					d.remove(i)
+					leases.remove(i)
+					delete(model, i)
+				}
+			case "pop":
+				got, due := d.due(at)
+				want, any := first(model)
+				if due != (any && want.at <= at) || due && got != want.slot {
+					t.Fatalf("due at %d gave %d, %v, want %+v", at, got, due, want)
+				}
+				if due {
+					d.remove(got)
+					leases.remove(got)
+					delete(model, got)
+				}
+			}
+			if d.len() != len(model) {
+				t.Fatalf("%d deadlines, want %d", d.len(), len(model))
+			}
+		}
+	})
 }

@@ -5,6 +5,7 @@ import "github.com/lychgate/lychgate/coordinator/lease"
 // tenantRecord counts what a tenant has. It is derived, and there while the tenant has clients.
 type tenantRecord struct {
 	name    string
+	latest  lease.Identity // of its clients: those that are the same share one string
 	clients int
 	leases  int
 	waiters int
@@ -20,7 +21,11 @@ func (m *Machine) enter(by lease.Identity) slot {
 		t = m.tenants.add(tenantRecord{name: name})
 		m.byTenant[name] = t
 	}
-	m.tenants.edit(t).clients++
+	rec := m.tenants.edit(t)
+	rec.clients++
+	if rec.latest != by {
+		rec.latest = by
+	}
 	return t
 }
 

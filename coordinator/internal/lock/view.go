@@ -1,9 +1,9 @@
 package lock
 
 import (
+	"bytes"
 	"iter"
 	"slices"
-	"strings"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -81,7 +81,7 @@ type Waiter struct {
 // Get describes one resource.
 func (m *Machine) Get(name lease.Resource) View {
 	v := View{Resource: name}
-	r := m.resources[name]
+	r := m.lookUp(name)
 	if r == nil {
 		return v
 	}
@@ -105,7 +105,7 @@ func (m *Machine) Get(name lease.Resource) View {
 // Queue walks the waiters of a resource from the head, all of them.
 func (m *Machine) Queue(name lease.Resource) iter.Seq[Waiter] {
 	return func(yield func(Waiter) bool) {
-		r := m.resources[name]
+		r := m.lookUp(name)
 		if r == nil {
 			return
 		}
@@ -126,12 +126,14 @@ func (m *Machine) List(prefix string, after lease.Resource, limit int) []View {
 // ListWhere is List without the resources that show does not want.
 func (m *Machine) ListWhere(prefix string, after lease.Resource, limit int, show func(lease.Resource) bool) []View {
 	var names []lease.Resource // the first ones so far, in order
-	for name, r := range m.resources {
-		if r.holders() == 0 && len(r.queue) == 0 || name <= after || !strings.HasPrefix(string(name), prefix) || !show(name) {
+	for text := range m.texts.resources {
+		full := len(names) >= limit && (limit <= 0 || string(text) >= string(names[limit-1]))
+		if full || string(text) <= string(after) || !bytes.HasPrefix(text, []byte(prefix)) {
 			continue
 		}
-		at, _ := slices.BinarySearch(names, name)
-		if at >= limit {
+		name := lease.Resource(text)
+		at, again := slices.BinarySearch(names, name)
+		if again || !show(name) {
 			continue
 		}
 		names = slices.Insert(names, at, name)
@@ -173,18 +175,20 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 }
 
 func (m *Machine) grantOf(l slot) Grant {
-	rec := m.leases.get(l)
-	q := m.requests.get(rec.request)
-	c := m.clients.get(q.client)
+	rec := m.leases.peek(l)
+	q := m.requests.peek(rec.request)
+	c := m.clients.peek(q.client)
+	text := m.texts.words(q.text())
 	return Grant{
-		Resource: rec.resource, Lease: rec.id, Token: rec.token, Mode: rec.mode,
-		Identity: c.identity, Client: c.name, Request: q.id,
+		Resource: text.resource, Lease: rec.id, Token: rec.token, Mode: rec.mode,
+		Identity: c.identity, Client: c.name, Request: text.id,
 		TTL: rec.ttl, Since: rec.since, Deadline: rec.deadline,
 	}
 }
 
-func (m *Machine) holderOf(l slot) Holder {
-	g := m.grantOf(l)
+func (m *Machine) holderOf(l slot) Holder { return m.grantOf(l).holder() }
+
+func (g Grant) holder() Holder {
 	return Holder{
 		Resource: g.Resource, Hash: g.Lease.Hash(), Token: g.Token, Mode: g.Mode,
 		Identity: g.Identity, Client: g.Client, Since: g.Since, Deadline: g.Deadline,
@@ -192,11 +196,12 @@ func (m *Machine) holderOf(l slot) Holder {
 }
 
 func (m *Machine) waiterOf(w slot) Waiter {
-	rec := m.waiters.get(w)
-	q := m.requests.get(rec.request)
-	c := m.clients.get(q.client)
+	rec := m.waiters.peek(w)
+	q := m.requests.peek(rec.request)
+	c := m.clients.peek(q.client)
+	text := m.texts.words(q.text())
 	return Waiter{
-		Resource: rec.resource, Identity: c.identity, Client: c.name, Request: q.id,
+		Resource: text.resource, Identity: c.identity, Client: c.name, Request: text.id,
 		Mode: rec.mode, Attached: rec.attached, Deadline: rec.deadline,
 	}
 }
@@ -221,7 +226,7 @@ func (m *Machine) Waiting(by lease.Identity, client lease.ClientID, id lease.Req
 
 func (m *Machine) waitingOf(w slot) Waiting {
 	rec := m.waiters.get(w)
-	r := m.resources[rec.resource]
+	r := m.resources[m.resourceOf(&rec.claim)]
 	at, _ := m.place(r, rec.seq)
 	out := Waiting{Position: at + 1, Deadline: rec.deadline}
 	if at > 0 || r.holders() > 0 {
