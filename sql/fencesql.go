@@ -74,7 +74,7 @@ func Status(ctx context.Context, conn *pgx.Conn) (State, error) {
 }
 
 // Protect guards a table and its partitions: a statement may change its rows only in a session that holds
-// the resource of each, before and after. resource is an SQL expression over one row, for instance
+// the resource of each exclusive, before and after. resource is an SQL expression over one row, for instance
 // 'account/' || id; it sees only pg_catalog unless it qualifies names. Protecting a protected table replaces
 // the expression and takes in new partitions. It returns the number of tables that now have the guard.
 func Protect(ctx context.Context, conn *pgx.Conn, table, resource string) (int, error) {

@@ -11,6 +11,9 @@ import (
 // behind the client's and keeps their replies to itself. They follow the transaction as the client's SET does, so a
 // rollback takes back both.
 
+// askedToRead is what the log says of the courtesy.
+const askedToRead = "session is asked to be read-only: its client can undo it, guarded tables refuse its writes in any case"
+
 // reading is whether a session ought to be read-only, in the running transaction and in those after it.
 type reading struct{ now, later bool }
 

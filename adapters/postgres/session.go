@@ -189,6 +189,7 @@ func (s *session) connect(ctx context.Context) error {
 	}
 	s.fromClient, s.fromServer = wire.NewReader(s.client, bufferSize), wire.NewReader(conn, bufferSize)
 	if s.plan.ReadOnly() {
+		s.log.Debug(askedToRead)
 		s.startup.Set("default_transaction_read_only", "on") // a parameter of its own wins over the same in options
 	}
 	_, err = conn.Write(s.startup.Packet())

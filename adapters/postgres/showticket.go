@@ -28,7 +28,10 @@ func (r *relay) showTicket(s sqltext.Statement, sent track.Sent, forward func() 
 	case err != nil:
 		return err
 	}
-	var settings []string
+	var (
+		settings []string
+		asked    bool
+	)
 	err = r.await(func() bool { return !r.talk.Full() }, func() {
 		r.talk.Send(sent)
 		before := r.reading()
@@ -37,13 +40,17 @@ func (r *relay) showTicket(s sqltext.Statement, sent track.Sent, forward func() 
 		} else {
 			r.fences.add(claims, s.Local)
 		}
-		settings = r.reading().settings(before, s.Local)
+		after := r.reading()
+		settings, asked = after.settings(before, s.Local), after != before && (after.now || after.later)
 	})
 	if err != nil {
 		return err
 	}
 	if err := forward(); err != nil {
 		return err
+	}
+	if asked {
+		r.session.log.Debug(askedToRead)
 	}
 	return r.setOwn(sent.Kind, settings)
 }

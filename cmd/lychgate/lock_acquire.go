@@ -23,11 +23,13 @@ func lockAcquireCommand(to *target) *cobra.Command {
 		Short: "Take a lock and print its lease id, token and ticket",
 		Long: `Take a lock and print its lease id, token and ticket. The lease id is a secret: whoever has it
 can renew and release the lock. The ticket is what a proxy asks for, as the connection
-parameter fence.ticket. Nobody renews the lock: it ends after its TTL.
+parameter fence.ticket; that of a shared lock is for reading. Nobody renews the lock: it ends
+after its TTL.
 
 Repeating the command with the same --client-id and --request-id is safe: it reports the
 lock that the first one took, while it is held.`,
 		Example: `  lychgate lock acquire ledger/eu --ttl 1m --wait 10s
+  lychgate lock acquire ledger/eu --mode shared
   PGOPTIONS="-c fence.ticket=$(lychgate lock acquire ledger/eu --print ticket)" psql`,
 		Args: named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

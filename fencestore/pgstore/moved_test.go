@@ -1,6 +1,7 @@
 package pgstore_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -54,4 +55,21 @@ func TestTakeoverFromASessionOfADroppedRole(t *testing.T) {
 	if d.alive(t, old.session) {
 		t.Error("the session of the dropped role goes on")
 	}
+}
+
+// What an older program has installed has no modes: the store says what to run, and decides nothing.
+func TestSchemaOfAnOlderVersion(t *testing.T) {
+	d := newDatabase(t)
+	store := d.store(t, nil)
+	pgtest.Exec(t, d.admin, `delete from fence.version where number >= 7;
+		drop function fence.bind(text, text, bigint, text, integer, bigint, integer, boolean)`)
+	refused := wantReason(t, store.Check(t.Context(), cluster), fencestore.NotReady)
+	if !strings.Contains(refused.Detail, "version 6") || !strings.Contains(refused.Hint, "lychgate sql install") {
+		t.Errorf("check: got %q, hint %q", refused.Detail, refused.Hint)
+	}
+	_, err := store.Raise(t.Context(), claim("a", 41))
+	if refused = wantReason(t, err, fencestore.NotReady); !strings.Contains(refused.Hint, "lychgate sql install") {
+		t.Errorf("raise: got hint %q", refused.Hint)
+	}
+	wantFloor(t, store, "a", 0)
 }

@@ -101,3 +101,23 @@ func TestWords(t *testing.T) {
 		t.Error("an unknown policy was accepted")
 	}
 }
+
+func TestPlanReadOnly(t *testing.T) {
+	shared := claim("a", 1)
+	shared.Mode = fencestore.Shared
+	for name, c := range map[string]struct {
+		plan Plan
+		want bool
+	}{
+		"nothing, require":     {Plan{Access: Barred}, false},
+		"nothing, allow":       {Plan{Access: Open}, false},
+		"nothing, read-only":   {Plan{Access: Reading}, true},
+		"exclusive":            {Plan{Fenced, []fencestore.Claim{claim("a", 1)}}, false},
+		"shared":               {Plan{Fenced, []fencestore.Claim{shared}}, true},
+		"shared and exclusive": {Plan{Fenced, []fencestore.Claim{shared, claim("b", 1)}}, false},
+	} {
+		if got := c.plan.ReadOnly(); got != c.want {
+			t.Errorf("%s: got %v, want %v", name, got, c.want)
+		}
+	}
+}

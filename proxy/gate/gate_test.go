@@ -101,9 +101,15 @@ func (f *fixture) kill(s fencestore.Session) {
 
 func (f *fixture) ticket(resource string, token lease.Token) string {
 	f.t.Helper()
+	return f.sign(resource, token, lease.Exclusive, 0)
+}
+
+// sign signs a grant; holder tells apart those of one token.
+func (f *fixture) sign(resource string, token lease.Token, mode lease.Mode, holder byte) string {
+	f.t.Helper()
 	raw, err := f.signer.Sign(ticket.Claims{
-		Cluster: cluster, Incarnation: token.Incarnation(), Resource: lease.Resource(resource), Token: token, Mode: lease.Exclusive,
-		Lease: lease.NewID(0, [14]byte{byte(token)}).Hash(), Client: ticket.ClientHash("i", "c"),
+		Cluster: cluster, Incarnation: token.Incarnation(), Resource: lease.Resource(resource), Token: token, Mode: mode,
+		Lease: lease.NewID(0, [14]byte{byte(token), holder}).Hash(), Client: ticket.ClientHash("i", "c"),
 	})
 	if err != nil {
 		f.t.Fatal(err)
@@ -402,5 +408,30 @@ func TestConfigIsChecked(t *testing.T) {
 		if _, err := gate.New(bad); err == nil {
 			t.Errorf("without %s: accepted", name)
 		}
+	}
+}
+
+func TestClaimsCarryTheMode(t *testing.T) {
+	f := newFixture(t, nil)
+	one := f.mustSession(1, nil, f.sign("a", 5, lease.Shared, 1))
+	f.mustSession(2, nil, f.sign("a", 5, lease.Shared, 2), f.ticket("b", 5))
+	var got []string
+	for _, b := range f.gate.Bindings() {
+		got = append(got, fmt.Sprintf("%s:%d %s by %s", b.Resource, b.Token, b.Mode, b.Session))
+	}
+	slices.Sort(got)
+	if want := []string{"a:5 shared by 1", "a:5 shared by 2", "b:5 exclusive by 2"}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	list, err := f.store.Bindings(t.Context(), cluster, 10)
+	if err != nil || len(list) != 3 || list[0].Mode != fencestore.Shared || list[1].Mode != fencestore.Shared || list[2].Mode != fencestore.Exclusive {
+		t.Errorf("the store has %+v, %v", list, err)
+	}
+	f.mustSession(3, nil, f.ticket("a", 6))
+	if r := one.Stale(t.Context()); r == nil || r.Reason != gate.StaleToken {
+		t.Errorf("a shared holder behind an exclusive successor: got %v, want it stale", r)
+	}
+	if f.alive[fencestore.Session{PID: 1, Started: 1}] || f.alive[fencestore.Session{PID: 2, Started: 1}] {
+		t.Error("a shared holder outlives its exclusive successor's takeover")
 	}
 }
