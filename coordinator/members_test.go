@@ -187,6 +187,9 @@ func testNodesJoinAndLeave(t *testing.T, groups int) {
 	wantReason(t, "to a stranger", err, lockpb.Reason_NO_SUCH_MEMBER)
 	_, err = r.cluster(0).Transfer(r.context(), &lockpb.TransferRequest{Group: proto.Uint32(7)})
 	wantReason(t, "of no group", err, lockpb.Reason_INVALID)
+	if numbers := map[int]string{1: "there is one, 0", 2: "they are 0 to 1"}[groups]; !strings.Contains(err.Error(), numbers) {
+		t.Errorf("of no group: %v, want %q", err, numbers)
+	}
 
 	// Two of the first three leave, one of them is asked to by the leader that it is.
 	set(2, 3, 4)
@@ -214,6 +217,12 @@ func testNodesJoinAndLeave(t *testing.T, groups int) {
 	// A removed node that comes back says so, and does not disturb.
 	r.start(0)
 	r.until(0, "it says that it was removed", func(s *lockpb.StatusResponse) bool { return strings.Contains(s.GetPending(), "removed") })
+	began := time.Now()
+	_, err = r.locks(0).Get(r.context(), &lockpb.GetRequest{Resource: "ledger/eu"})
+	wantReason(t, "a call at a removed node", err, lockpb.Reason_STOPPING)
+	if !strings.Contains(err.Error(), "node n1 was removed from the cluster") || time.Since(began) > time.Second {
+		t.Errorf("after %v: %v", time.Since(began), err)
+	}
 }
 
 func wantReason(t *testing.T, what string, err error, want lockpb.Reason) {

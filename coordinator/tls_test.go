@@ -163,8 +163,15 @@ func TestOnlyNodesSendCallsOn(t *testing.T) {
 			t.Errorf("%s: got %v, want %v", name, err, test.want)
 		}
 	}
+	// The node that sent it on can tell that it is itself that is not let in.
+	_, err := lockpb.NewLocksClient(g.as(0, g.node("lychgate://node/n9"))).Break(onBehalf, &lockpb.BreakRequest{Resource: "any/thing"})
+	for _, d := range status.Convert(err).Details() {
+		if r, ok := d.(*lockpb.Refusal); !ok || r.GetField() != "lychgate-forwarded" {
+			t.Errorf("no member: got %v", d)
+		}
+	}
 	// A node's certificate gives its bearer no right of its own.
-	_, err := lockpb.NewLocksClient(g.as(0, g.node("lychgate://node/n1"))).Break(within(t), &lockpb.BreakRequest{Resource: "any/thing"})
+	_, err = lockpb.NewLocksClient(g.as(0, g.node("lychgate://node/n1"))).Break(within(t), &lockpb.BreakRequest{Resource: "any/thing"})
 	if reasonOf(err) != lockpb.Reason_PERMISSION_DENIED {
 		t.Errorf("a node by itself: %v", err)
 	}

@@ -116,6 +116,7 @@ func (s *Server) vouched(c *caller, with credentials) {
 	if s.config.Security.Keys != nil && !s.believed(with.sender) {
 		c.fault = s.refuseCaller(lockpb.Reason_PERMISSION_DENIED, "forwarded", with,
 			"only the nodes and gateways of this cluster may send calls on")
+		c.fault.detail.Field = forwardedKey // so that the node that sent it can say that it is the reason
 		return
 	}
 	if len(with.behalf) == 0 || with.behalf[0] == "" {

@@ -27,10 +27,18 @@ func (s *Server) Transfer(ctx context.Context, in *lockpb.TransferRequest) (*loc
 		}
 		sh, ok := s.shard(uint16(min(in.GetGroup(), 1<<16-1)))
 		if !ok {
-			return nil, invalid("group", fmt.Sprintf("there is no group %d", in.GetGroup()))
+			return nil, invalid("group", fmt.Sprintf("there is no group %d: %s", in.GetGroup(), s.groupNumbers()))
 		}
 		return out, one(ctx, sh)
 	})
+}
+
+// groupNumbers says which groups there are.
+func (s *Server) groupNumbers() string {
+	if len(s.shards) == 1 {
+		return "there is one, 0"
+	}
+	return fmt.Sprintf("they are 0 to %d", len(s.shards)-1)
 }
 
 func (sh *shard) transferHere(ctx context.Context, to string) (*lockpb.TransferResponse, *refusal) {

@@ -103,6 +103,7 @@ func reasonName(reason lockpb.Reason) string {
 type refusal struct {
 	message string
 	detail  *lockpb.Refusal
+	final   bool // no other attempt of this node's would do better
 }
 
 func (r *refusal) Error() string { return reasonName(r.detail.GetReason()) + ": " + r.message }
@@ -124,7 +125,7 @@ func (r *refusal) maybe() bool { return r.detail.GetApplied() == lockpb.Applied_
 // refuse makes a refusal with the reason's own applied and hint.
 func refuse(reason lockpb.Reason, message string) *refusal {
 	out := outwardOf(reason)
-	return &refusal{message, &lockpb.Refusal{Reason: reason, Applied: out.applied, Hint: out.hint}}
+	return &refusal{message: message, detail: &lockpb.Refusal{Reason: reason, Applied: out.applied, Hint: out.hint}}
 }
 
 func invalid(field, message string) *refusal {

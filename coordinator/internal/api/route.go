@@ -43,8 +43,17 @@ func route[R any](ctx context.Context, sh *shard, c call[R]) (R, *refusal) {
 	for {
 		changed := sh.group.Changed()
 		answer, last := attempt(ctx, sh, c)
-		if last == nil || !passing(last) || forwarded(ctx) {
+		if last == nil || !passing(last) {
 			return answer, afterUnknown(last, unknown)
+		}
+		if !last.maybe() && sh.group.Status().Removed {
+			last = sh.removed()
+		}
+		if last.final && unknown {
+			return answer, last.mayBeApplied()
+		}
+		if last.final || forwarded(ctx) {
+			return answer, last
 		}
 		if last.maybe() {
 			unknown, found, pause = true, time.Now(), firstPause
@@ -141,11 +150,32 @@ func received(err error, leader string) *refusal {
 	st := status.Convert(err)
 	for _, detail := range st.Details() {
 		if r, ok := detail.(*lockpb.Refusal); ok && r.GetReason() != lockpb.Reason_REASON_UNSPECIFIED {
-			return &refusal{st.Message(), r}
+			if r.GetField() == forwardedKey {
+				return outcast(leader)
+			}
+			return &refusal{message: st.Message(), detail: r}
 		}
 	}
 	return refuse(lockpb.Reason_OUTCOME_UNKNOWN, fmt.Sprintf("the leader %s was lost before it answered", leader))
 }
+
+// removed is the answer of a node that is no member any more, so that callers go elsewhere.
+func (sh *shard) removed() *refusal {
+	out := refuse(lockpb.Reason_STOPPING, fmt.Sprintf("node %s was removed from the cluster", sh.config.Node)).advise(elsewhere)
+	out.final = true
+	return out
+}
+
+// outcast is the answer of a node whose calls the leader does not take: it was removed and has not heard of it, or its
+// certificate is of another node.
+func outcast(leader string) *refusal {
+	out := refuse(lockpb.Reason_STOPPING, fmt.Sprintf("this node was removed from the cluster, or is not of it: the leader %s takes no calls from it", leader)).
+		advise(elsewhere)
+	out.final = true
+	return out
+}
+
+const elsewhere = "ask another node"
 
 // passing reports whether the same call may well succeed at the next leader.
 func passing(r *refusal) bool {

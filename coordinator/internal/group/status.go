@@ -9,6 +9,7 @@ type Status struct {
 
 	Blank   bool   // it remembers nothing, and takes part in no cluster yet
 	Pending string // why it does not take part, or not with a vote; empty: it does
+	Removed bool   // it was a member, and is none any more
 	Disk    string // how the disk fails, which keeps it from taking part; empty: it works
 }
 
@@ -18,6 +19,7 @@ func (g *Group) Status() Status {
 		Queued:  g.queue.length(),
 		Blank:   memory(g.memory.Load()) == blank,
 		Pending: g.reasons.first(),
+		Removed: g.reasons.outside.String() == removed,
 		Disk:    g.reasons.disk.String(),
 	}
 	s.Leader, _ = g.Leader()
