@@ -2321,6 +2321,8 @@ type CancelResponse struct {
 	Was           RequestState `protobuf:"varint,1,opt,name=was,proto3,enum=lychgate.lock.v1.RequestState" json:"was,omitempty"`
 	AsOf          int64        `protobuf:"varint,2,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
 	Index         uint64       `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	Position      int32        `protobuf:"varint,4,opt,name=position,proto3" json:"position,omitempty"` // if it waited: its place in the queue then
+	Holder        *Holder      `protobuf:"bytes,5,opt,name=holder,proto3" json:"holder,omitempty"`      // if it waited: one of those that were in its way, if a lease was
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2374,6 +2376,20 @@ func (x *CancelResponse) GetIndex() uint64 {
 		return x.Index
 	}
 	return 0
+}
+
+func (x *CancelResponse) GetPosition() int32 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *CancelResponse) GetHolder() *Holder {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
 }
 
 type BreakRequest struct {
@@ -5329,11 +5345,13 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"request_id\x18\x02 \x01(\tR\trequestId\x12\x13\n" +
 	"\x05as_of\x18\x03 \x01(\x03R\x04asOf\x12\x1b\n" +
 	"\ttimed_out\x18\x04 \x01(\bR\btimedOut\x12\x1a\n" +
-	"\bresource\x18\x05 \x01(\tR\bresource\"m\n" +
+	"\bresource\x18\x05 \x01(\tR\bresource\"\xbb\x01\n" +
 	"\x0eCancelResponse\x120\n" +
 	"\x03was\x18\x01 \x01(\x0e2\x1e.lychgate.lock.v1.RequestStateR\x03was\x12\x13\n" +
 	"\x05as_of\x18\x02 \x01(\x03R\x04asOf\x12\x14\n" +
-	"\x05index\x18\x03 \x01(\x04R\x05index\"*\n" +
+	"\x05index\x18\x03 \x01(\x04R\x05index\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\x05R\bposition\x120\n" +
+	"\x06holder\x18\x05 \x01(\v2\x18.lychgate.lock.v1.HolderR\x06holder\"*\n" +
 	"\fBreakRequest\x12\x1a\n" +
 	"\bresource\x18\x01 \x01(\tR\bresource\"z\n" +
 	"\rBreakResponse\x12#\n" +
@@ -5760,88 +5778,89 @@ var file_coordinator_lockpb_lock_proto_depIdxs = []int32{
 	24, // 27: lychgate.lock.v1.HotResponse.resources:type_name -> lychgate.lock.v1.HotResource
 	75, // 28: lychgate.lock.v1.RenewResponse.expires_at:type_name -> google.protobuf.Timestamp
 	1,  // 29: lychgate.lock.v1.CancelResponse.was:type_name -> lychgate.lock.v1.RequestState
-	38, // 30: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
-	37, // 31: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
-	37, // 32: lychgate.lock.v1.ListResponse.locks:type_name -> lychgate.lock.v1.Lock
-	38, // 33: lychgate.lock.v1.Lock.holders:type_name -> lychgate.lock.v1.Holder
-	39, // 34: lychgate.lock.v1.Lock.waiters:type_name -> lychgate.lock.v1.Waiter
-	0,  // 35: lychgate.lock.v1.Holder.mode:type_name -> lychgate.lock.v1.Mode
-	0,  // 36: lychgate.lock.v1.Waiter.mode:type_name -> lychgate.lock.v1.Mode
-	45, // 37: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
-	42, // 38: lychgate.lock.v1.StatusResponse.groups:type_name -> lychgate.lock.v1.GroupStatus
-	45, // 39: lychgate.lock.v1.JoinRequest.node:type_name -> lychgate.lock.v1.Node
-	45, // 40: lychgate.lock.v1.JoinResponse.nodes:type_name -> lychgate.lock.v1.Node
-	45, // 41: lychgate.lock.v1.RemoveResponse.nodes:type_name -> lychgate.lock.v1.Node
-	18, // 42: lychgate.lock.v1.TransferResponse.leaders:type_name -> lychgate.lock.v1.Leader
-	73, // 43: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
-	60, // 44: lychgate.lock.v1.EdgesResponse.edges:type_name -> lychgate.lock.v1.Edge
-	61, // 45: lychgate.lock.v1.Edge.waiter:type_name -> lychgate.lock.v1.Party
-	61, // 46: lychgate.lock.v1.Edge.holder:type_name -> lychgate.lock.v1.Party
-	60, // 47: lychgate.lock.v1.KillRequest.edge:type_name -> lychgate.lock.v1.Edge
-	61, // 48: lychgate.lock.v1.KillRequest.cycle:type_name -> lychgate.lock.v1.Party
-	64, // 49: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
-	64, // 50: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
-	73, // 51: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
-	3,  // 52: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
-	2,  // 53: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
-	38, // 54: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
-	5,  // 55: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
-	25, // 56: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
-	27, // 57: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
-	29, // 58: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
-	31, // 59: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
-	33, // 60: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
-	35, // 61: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
-	5,  // 62: lychgate.lock.v1.Locks.Follow:input_type -> lychgate.lock.v1.AcquireRequest
-	9,  // 63: lychgate.lock.v1.Locks.Heartbeat:input_type -> lychgate.lock.v1.HeartbeatRequest
-	12, // 64: lychgate.lock.v1.Locks.Session:input_type -> lychgate.lock.v1.SessionRequest
-	19, // 65: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
-	22, // 66: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
-	40, // 67: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
-	71, // 68: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
-	43, // 69: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
-	46, // 70: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
-	48, // 71: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
-	50, // 72: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
-	52, // 73: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
-	54, // 74: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
-	56, // 75: lychgate.lock.v1.Cluster.Rekey:input_type -> lychgate.lock.v1.RekeyRequest
-	58, // 76: lychgate.lock.v1.Cluster.Edges:input_type -> lychgate.lock.v1.EdgesRequest
-	62, // 77: lychgate.lock.v1.Cluster.Kill:input_type -> lychgate.lock.v1.KillRequest
-	65, // 78: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
-	67, // 79: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
-	69, // 80: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
-	6,  // 81: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
-	26, // 82: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
-	28, // 83: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
-	30, // 84: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
-	32, // 85: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
-	34, // 86: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
-	36, // 87: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
-	7,  // 88: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
-	10, // 89: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
-	15, // 90: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
-	20, // 91: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
-	23, // 92: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
-	41, // 93: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
-	72, // 94: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
-	44, // 95: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
-	47, // 96: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
-	49, // 97: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
-	51, // 98: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
-	53, // 99: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
-	55, // 100: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
-	57, // 101: lychgate.lock.v1.Cluster.Rekey:output_type -> lychgate.lock.v1.RekeyResponse
-	59, // 102: lychgate.lock.v1.Cluster.Edges:output_type -> lychgate.lock.v1.EdgesResponse
-	63, // 103: lychgate.lock.v1.Cluster.Kill:output_type -> lychgate.lock.v1.KillResponse
-	66, // 104: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
-	68, // 105: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
-	70, // 106: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
-	81, // [81:107] is the sub-list for method output_type
-	55, // [55:81] is the sub-list for method input_type
-	55, // [55:55] is the sub-list for extension type_name
-	55, // [55:55] is the sub-list for extension extendee
-	0,  // [0:55] is the sub-list for field type_name
+	38, // 30: lychgate.lock.v1.CancelResponse.holder:type_name -> lychgate.lock.v1.Holder
+	38, // 31: lychgate.lock.v1.BreakResponse.ended:type_name -> lychgate.lock.v1.Holder
+	37, // 32: lychgate.lock.v1.GetResponse.lock:type_name -> lychgate.lock.v1.Lock
+	37, // 33: lychgate.lock.v1.ListResponse.locks:type_name -> lychgate.lock.v1.Lock
+	38, // 34: lychgate.lock.v1.Lock.holders:type_name -> lychgate.lock.v1.Holder
+	39, // 35: lychgate.lock.v1.Lock.waiters:type_name -> lychgate.lock.v1.Waiter
+	0,  // 36: lychgate.lock.v1.Holder.mode:type_name -> lychgate.lock.v1.Mode
+	0,  // 37: lychgate.lock.v1.Waiter.mode:type_name -> lychgate.lock.v1.Mode
+	45, // 38: lychgate.lock.v1.StatusResponse.nodes:type_name -> lychgate.lock.v1.Node
+	42, // 39: lychgate.lock.v1.StatusResponse.groups:type_name -> lychgate.lock.v1.GroupStatus
+	45, // 40: lychgate.lock.v1.JoinRequest.node:type_name -> lychgate.lock.v1.Node
+	45, // 41: lychgate.lock.v1.JoinResponse.nodes:type_name -> lychgate.lock.v1.Node
+	45, // 42: lychgate.lock.v1.RemoveResponse.nodes:type_name -> lychgate.lock.v1.Node
+	18, // 43: lychgate.lock.v1.TransferResponse.leaders:type_name -> lychgate.lock.v1.Leader
+	73, // 44: lychgate.lock.v1.RotateResponse.keys:type_name -> lychgate.lock.v1.Key
+	60, // 45: lychgate.lock.v1.EdgesResponse.edges:type_name -> lychgate.lock.v1.Edge
+	61, // 46: lychgate.lock.v1.Edge.waiter:type_name -> lychgate.lock.v1.Party
+	61, // 47: lychgate.lock.v1.Edge.holder:type_name -> lychgate.lock.v1.Party
+	60, // 48: lychgate.lock.v1.KillRequest.edge:type_name -> lychgate.lock.v1.Edge
+	61, // 49: lychgate.lock.v1.KillRequest.cycle:type_name -> lychgate.lock.v1.Party
+	64, // 50: lychgate.lock.v1.PutPolicyRequest.policy:type_name -> lychgate.lock.v1.Policy
+	64, // 51: lychgate.lock.v1.PoliciesResponse.policies:type_name -> lychgate.lock.v1.Policy
+	73, // 52: lychgate.lock.v1.KeysResponse.keys:type_name -> lychgate.lock.v1.Key
+	3,  // 53: lychgate.lock.v1.Refusal.reason:type_name -> lychgate.lock.v1.Reason
+	2,  // 54: lychgate.lock.v1.Refusal.applied:type_name -> lychgate.lock.v1.Applied
+	38, // 55: lychgate.lock.v1.Refusal.holder:type_name -> lychgate.lock.v1.Holder
+	5,  // 56: lychgate.lock.v1.Locks.Acquire:input_type -> lychgate.lock.v1.AcquireRequest
+	25, // 57: lychgate.lock.v1.Locks.Renew:input_type -> lychgate.lock.v1.RenewRequest
+	27, // 58: lychgate.lock.v1.Locks.Release:input_type -> lychgate.lock.v1.ReleaseRequest
+	29, // 59: lychgate.lock.v1.Locks.Cancel:input_type -> lychgate.lock.v1.CancelRequest
+	31, // 60: lychgate.lock.v1.Locks.Break:input_type -> lychgate.lock.v1.BreakRequest
+	33, // 61: lychgate.lock.v1.Locks.Get:input_type -> lychgate.lock.v1.GetRequest
+	35, // 62: lychgate.lock.v1.Locks.List:input_type -> lychgate.lock.v1.ListRequest
+	5,  // 63: lychgate.lock.v1.Locks.Follow:input_type -> lychgate.lock.v1.AcquireRequest
+	9,  // 64: lychgate.lock.v1.Locks.Heartbeat:input_type -> lychgate.lock.v1.HeartbeatRequest
+	12, // 65: lychgate.lock.v1.Locks.Session:input_type -> lychgate.lock.v1.SessionRequest
+	19, // 66: lychgate.lock.v1.Locks.Watch:input_type -> lychgate.lock.v1.WatchRequest
+	22, // 67: lychgate.lock.v1.Locks.Hot:input_type -> lychgate.lock.v1.HotRequest
+	40, // 68: lychgate.lock.v1.Cluster.Status:input_type -> lychgate.lock.v1.StatusRequest
+	71, // 69: lychgate.lock.v1.Cluster.Keys:input_type -> lychgate.lock.v1.KeysRequest
+	43, // 70: lychgate.lock.v1.Cluster.Meet:input_type -> lychgate.lock.v1.MeetRequest
+	46, // 71: lychgate.lock.v1.Cluster.Join:input_type -> lychgate.lock.v1.JoinRequest
+	48, // 72: lychgate.lock.v1.Cluster.Remove:input_type -> lychgate.lock.v1.RemoveRequest
+	50, // 73: lychgate.lock.v1.Cluster.Transfer:input_type -> lychgate.lock.v1.TransferRequest
+	52, // 74: lychgate.lock.v1.Cluster.Save:input_type -> lychgate.lock.v1.SaveRequest
+	54, // 75: lychgate.lock.v1.Cluster.Rotate:input_type -> lychgate.lock.v1.RotateRequest
+	56, // 76: lychgate.lock.v1.Cluster.Rekey:input_type -> lychgate.lock.v1.RekeyRequest
+	58, // 77: lychgate.lock.v1.Cluster.Edges:input_type -> lychgate.lock.v1.EdgesRequest
+	62, // 78: lychgate.lock.v1.Cluster.Kill:input_type -> lychgate.lock.v1.KillRequest
+	65, // 79: lychgate.lock.v1.Cluster.PutPolicy:input_type -> lychgate.lock.v1.PutPolicyRequest
+	67, // 80: lychgate.lock.v1.Cluster.DeletePolicy:input_type -> lychgate.lock.v1.DeletePolicyRequest
+	69, // 81: lychgate.lock.v1.Cluster.Policies:input_type -> lychgate.lock.v1.PoliciesRequest
+	6,  // 82: lychgate.lock.v1.Locks.Acquire:output_type -> lychgate.lock.v1.AcquireResponse
+	26, // 83: lychgate.lock.v1.Locks.Renew:output_type -> lychgate.lock.v1.RenewResponse
+	28, // 84: lychgate.lock.v1.Locks.Release:output_type -> lychgate.lock.v1.ReleaseResponse
+	30, // 85: lychgate.lock.v1.Locks.Cancel:output_type -> lychgate.lock.v1.CancelResponse
+	32, // 86: lychgate.lock.v1.Locks.Break:output_type -> lychgate.lock.v1.BreakResponse
+	34, // 87: lychgate.lock.v1.Locks.Get:output_type -> lychgate.lock.v1.GetResponse
+	36, // 88: lychgate.lock.v1.Locks.List:output_type -> lychgate.lock.v1.ListResponse
+	7,  // 89: lychgate.lock.v1.Locks.Follow:output_type -> lychgate.lock.v1.FollowResponse
+	10, // 90: lychgate.lock.v1.Locks.Heartbeat:output_type -> lychgate.lock.v1.HeartbeatResponse
+	15, // 91: lychgate.lock.v1.Locks.Session:output_type -> lychgate.lock.v1.SessionResponse
+	20, // 92: lychgate.lock.v1.Locks.Watch:output_type -> lychgate.lock.v1.WatchResponse
+	23, // 93: lychgate.lock.v1.Locks.Hot:output_type -> lychgate.lock.v1.HotResponse
+	41, // 94: lychgate.lock.v1.Cluster.Status:output_type -> lychgate.lock.v1.StatusResponse
+	72, // 95: lychgate.lock.v1.Cluster.Keys:output_type -> lychgate.lock.v1.KeysResponse
+	44, // 96: lychgate.lock.v1.Cluster.Meet:output_type -> lychgate.lock.v1.MeetResponse
+	47, // 97: lychgate.lock.v1.Cluster.Join:output_type -> lychgate.lock.v1.JoinResponse
+	49, // 98: lychgate.lock.v1.Cluster.Remove:output_type -> lychgate.lock.v1.RemoveResponse
+	51, // 99: lychgate.lock.v1.Cluster.Transfer:output_type -> lychgate.lock.v1.TransferResponse
+	53, // 100: lychgate.lock.v1.Cluster.Save:output_type -> lychgate.lock.v1.SaveResponse
+	55, // 101: lychgate.lock.v1.Cluster.Rotate:output_type -> lychgate.lock.v1.RotateResponse
+	57, // 102: lychgate.lock.v1.Cluster.Rekey:output_type -> lychgate.lock.v1.RekeyResponse
+	59, // 103: lychgate.lock.v1.Cluster.Edges:output_type -> lychgate.lock.v1.EdgesResponse
+	63, // 104: lychgate.lock.v1.Cluster.Kill:output_type -> lychgate.lock.v1.KillResponse
+	66, // 105: lychgate.lock.v1.Cluster.PutPolicy:output_type -> lychgate.lock.v1.PutPolicyResponse
+	68, // 106: lychgate.lock.v1.Cluster.DeletePolicy:output_type -> lychgate.lock.v1.DeletePolicyResponse
+	70, // 107: lychgate.lock.v1.Cluster.Policies:output_type -> lychgate.lock.v1.PoliciesResponse
+	82, // [82:108] is the sub-list for method output_type
+	56, // [56:82] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_coordinator_lockpb_lock_proto_init() }

@@ -105,6 +105,8 @@ func (sh *shard) endWait(ctx context.Context, in *lockpb.AcquireRequest) (*lockp
 		ctx, cancel := sh.within(ctx)
 		defer cancel()
 		return sh.routeAcquire(ctx, in, time.Time{}, nil)
+	case out.GetPosition() > 0:
+		return nil, waitTimedOut(out.GetPosition(), out.GetHolder())
 	}
 	return nil, sh.waitTimeout(lease.Resource(in.GetResource()), out.GetIndex())
 }
@@ -114,15 +116,22 @@ func waitIsOver() *refusal {
 }
 
 // waitTimedOut says where the wait stood at its end, and who was in its way then.
-func waitTimedOut(event lock.WaitEnded, at lock.LeaseTime) *refusal {
+func waitTimedOut(position int32, blocker *lockpb.Holder) *refusal {
 	out := waitIsOver()
-	out.detail.Position = int32(min(event.Position, 1<<31-1))
-	out.message += fmt.Sprintf("; it stood at position %d", event.Position)
-	if event.Blocker.Client != "" {
-		out.message += fmt.Sprintf(", and client %s was in its way", event.Blocker.Client)
-		out.detail.Holder = holder(event.Blocker, at)
+	out.detail.Position, out.detail.Holder = position, blocker
+	out.message += fmt.Sprintf("; it stood at position %d", position)
+	if blocker != nil {
+		out.message += fmt.Sprintf(", and client %s was in its way", blocker.GetClientId())
 	}
 	return out
+}
+
+// blocker is who was in the way of a wait; nil if no lease was.
+func blocker(h lock.Holder, at lock.LeaseTime) *lockpb.Holder {
+	if h.Client == "" {
+		return nil
+	}
+	return holder(h, at)
 }
 
 // waitTimeout is what a wait that ended at a log index is answered with. It says who holds the resource now, not who
@@ -226,7 +235,7 @@ func (sh *shard) waitEnded(ctx context.Context, end group.End, ticket bool) (*lo
 		switch event.Cause {
 		case lock.WaitTimedOut:
 			if event.Position > 0 {
-				return nil, waitTimedOut(event, end.Now)
+				return nil, waitTimedOut(int32(min(event.Position, 1<<31-1)), blocker(event.Blocker, end.Now))
 			}
 			return nil, sh.waitTimeout(event.Resource, end.Index)
 		case lock.WaitCancelled:

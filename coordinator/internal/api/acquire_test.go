@@ -79,6 +79,28 @@ func TestWaitTimesOutBehindTheNextHolder(t *testing.T) {
 	}
 }
 
+// A node that ends a wait itself, because the cluster has not in time, tells as much.
+func TestANodeThatEndsAWaitTellsWhereItStood(t *testing.T) {
+	c := newCluster(t, 3)
+	for _, n := range []*node{c.leader(), c.followers()[0]} {
+		name := "r/" + n.id
+		held := c.acquire(n, acquireOf(name, "A", n.id, 0))
+		c.begin(n, acquireOf(name, "B", n.id, 20*time.Second))
+		c.untilWaiting(name, 1)
+		in := acquireOf(name, "C", n.id, 20*time.Second)
+		third := c.begin(n, in)
+		c.untilWaiting(name, 2)
+		_, refused := n.server.shards[0].endWait(c.context(), in)
+		_, err := third.wait(t)
+		for _, r := range []*refusal{refused, wantRefusal(t, err, lockpb.Reason_WAIT_TIMEOUT, lockpb.Applied_NO)} {
+			if r.reason() != lockpb.Reason_WAIT_TIMEOUT || r.detail.GetPosition() != 2 ||
+				r.detail.GetHolder().GetFencingToken() != held.GetFencingToken() {
+				t.Errorf("refused with %v", r.detail)
+			}
+		}
+	}
+}
+
 func TestQueueIsBounded(t *testing.T) {
 	c := newCluster(t, 1)
 	n := c.nodes[0]

@@ -113,5 +113,10 @@ func cancelAnswer(out group.Outcome) (*lockpb.CancelResponse, *refusal) {
 	if !ok {
 		return nil, unexpected("Cancel", out.Result)
 	}
-	return &lockpb.CancelResponse{Was: requestState(result.Was), AsOf: int64(out.Now), Index: out.Index}, nil
+	answer := &lockpb.CancelResponse{Was: requestState(result.Was), AsOf: int64(out.Now), Index: out.Index}
+	if result.Was == lock.RequestWaiting {
+		answer.Position = int32(min(result.Position, 1<<31-1))
+		answer.Holder = blocker(result.Blocker, out.Now)
+	}
+	return answer, nil
 }
