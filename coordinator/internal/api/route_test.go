@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lychgate/lychgate/coordinator/internal/group"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -28,6 +29,8 @@ func (g *leaderless) Leader() (string, bool) {
 }
 
 func (g *leaderless) Changed() <-chan struct{} { return g.changed }
+
+func (*leaderless) Status() group.Status { return group.Status{} }
 
 // Calls that have no leader wait for one. However many they are, they do not ask so often that nothing else gets done, and
 // the next leader has them at once.
