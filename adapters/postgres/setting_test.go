@@ -18,10 +18,12 @@ func TestSessionIsBoundWhileItsSettingIsSet(t *testing.T) {
 	w := newWorld(t)
 	p := w.proxy(func(s *settings) { s.gate.Policy = gate.Allow })
 	set := "SET fence.ticket = '" + w.ticket("r", 1) + "'"
+	shared := "SET fence.ticket = '" + w.shared("s", 1, 1) + "'" // the proxy then sends statements of its own
 	texts := []string{
 		"BEGIN", "BEGIN", "COMMIT", "COMMIT", "ROLLBACK", "SAVEPOINT a", "ROLLBACK TO a", "RELEASE a", "COMMIT AND CHAIN",
 		"ROLLBACK AND CHAIN", "COMMIT; BEGIN", "ROLLBACK; BEGIN", "SELECT 1", "SELECT 1/0", "RESET fence.ticket",
 		"RESET fence.ticket", set, set, set, strings.Replace(set, "SET", "SET LOCAL", 1), "BEGIN; SAVEPOINT a",
+		shared, shared, strings.Replace(shared, "SET", "SET LOCAL", 1),
 	}
 	for seed := range uint64(12) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -113,6 +113,7 @@ func TestCourtesyFollowsSetTicket(t *testing.T) {
 				{nil, []string{"BEGIN", "SET" + shared}, false},
 				{nil, []string{"BEGIN", "SET LOCAL" + shared}, false},
 				{nil, []string{"BEGIN", "SET LOCAL" + shared, "COMMIT"}, true},
+				{nil, []string{"BEGIN", "SET LOCAL" + shared, "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE"}, false}, // no snapshot was taken
 				{nil, []string{"BEGIN", "SET LOCAL" + shared, "SET LOCAL" + exclusive}, true},
 				{nil, []string{"BEGIN READ ONLY", "SET LOCAL" + exclusive}, false}, // the client's own
 				{nil, []string{"SET default_transaction_read_only = on", "SET" + exclusive}, false},
