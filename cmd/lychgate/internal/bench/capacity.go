@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
@@ -159,7 +160,7 @@ func (r *run) flow(ctx context.Context, s side, c capacity, single bool) (load.S
 		l := sum.Latencies[class]
 		r.progress("  %s: %d, p50 %.1f ms, p99 %.1f ms, most %.1f ms", class, l.Count, ms(l.P50), ms(l.P99), ms(l.Max))
 	}
-	r.progress("  %.0f operations a second, %d lost, %d failed %s, over %s", perSecond(sum), sum.Lost, sum.Fails, sum.Fail, sum.Wire)
+	r.progress("  %.0f operations a second, %d lost, %s, over %s", perSecond(sum), sum.Lost, failures(sum.Fails, sum.Fail), sum.Wire)
 	if sum.Missing > 0 {
 		r.remark("%d of %d leases were not there after %v, so it was measured without them", sum.Missing, c.clients*c.leases, r.size.fillLimit)
 	}
@@ -179,4 +180,13 @@ func leases(st *lockpb.StatusResponse) uint64 {
 		n += g.GetLeases()
 	}
 	return n
+}
+
+// failures says how many calls failed, and how one of them did.
+func failures(n int, how string) string {
+	text := strconv.Itoa(n) + " failed"
+	if how != "" {
+		text += " (" + how + ")"
+	}
+	return text
 }

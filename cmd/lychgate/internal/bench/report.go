@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -74,12 +75,14 @@ func (r Result) Line() string {
 	return line
 }
 
-// Print writes the table, the notes and the lines.
+// Print writes the table, the notes and the lines. A column that no figure has is left out.
 func (r Report) Print(w io.Writer) error {
+	peers := slices.ContainsFunc(r.Results, func(x Result) bool { return x.Peer != nil })
+	goals := slices.ContainsFunc(r.Results, func(x Result) bool { return x.Goal != "" })
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, "WHAT\tUNIT\tLYCHGATE\tETCD\tRATIO\tGOAL\t")
+	fmt.Fprintln(tw, row("WHAT", "UNIT", "LYCHGATE", peers, "ETCD", "RATIO", goals, "GOAL", ""))
 	for _, x := range r.Results {
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", x.Name, x.Unit, number(x.Value), orDash(x.Peer), orDash(x.Ratio), dash(x.Goal), x.verdict())
+		fmt.Fprintln(tw, row(x.Name, x.Unit, number(x.Value), peers, orDash(x.Peer), orDash(x.Ratio), goals, dash(x.Goal), x.verdict()))
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -94,6 +97,18 @@ func (r Report) Print(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// row is a line of the table, with the columns that there are.
+func row(what, unit, value string, peers bool, peer, ratio string, goals bool, goal, verdict string) string {
+	cells := []string{what, unit, value}
+	if peers {
+		cells = append(cells, peer, ratio)
+	}
+	if goals {
+		cells = append(cells, goal, verdict)
+	}
+	return strings.Join(cells, "\t")
 }
 
 func (r Result) verdict() string {

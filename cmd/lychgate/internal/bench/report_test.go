@@ -39,6 +39,28 @@ func TestResultLines(t *testing.T) {
 	}
 }
 
+// Without the other side, and without goals, their columns would be empty.
+func TestReportLeavesOutColumnsThatNobodyHas(t *testing.T) {
+	var r Report
+	r.add("acquire_p99_ms_w512", "ms", 50.125, nil, ratioAtMost(0.2))
+	var out strings.Builder
+	if err := r.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	if first, _, _ := strings.Cut(out.String(), "\n"); strings.Join(strings.Fields(first), " ") != "WHAT UNIT LYCHGATE" {
+		t.Errorf("the columns are %q", first)
+	}
+}
+
+func TestFailures(t *testing.T) {
+	if got := failures(0, ""); got != "0 failed" {
+		t.Errorf("got %q", got)
+	}
+	if got := failures(3, "overloaded"); got != "3 failed (overloaded)" {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestNumbers(t *testing.T) {
 	for v, want := range map[float64]string{0: "0", 3: "3", 0.5: "0.5000", 1.5: "1.50", 123.456: "123.5", 70123.4: "70123", 1e12: "1000000000000"} {
 		if got := number(v); got != want {
