@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
@@ -52,6 +53,10 @@ func TokenFile(path string) Token {
 		}
 		if token = strings.TrimSpace(string(text)); token == "" {
 			return "", fmt.Errorf("token file %s is empty", path)
+		}
+		if strings.ContainsFunc(token, unicode.IsSpace) {
+			token = ""
+			return "", fmt.Errorf("%s is not a token file: it has more in it than one word", path)
 		}
 		read = time.Now()
 		return token, nil

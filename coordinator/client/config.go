@@ -67,6 +67,9 @@ func (c Config) complete() (Config, error) {
 		if a == "" {
 			return c, errors.New("client: an address is empty")
 		}
+		if strings.Contains(a, "://") {
+			return c, fmt.Errorf("client: %q is a URL; want host:port of the gRPC port, such as %s", a, DefaultAddr)
+		}
 	}
 	if err := c.checkToken(); err != nil {
 		return c, err
