@@ -34,8 +34,24 @@ func subcommand(cmd *cobra.Command, args []string) error {
 	meant := ""
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 		meant = fmt.Sprintf(", did you mean %q?", near[0])
+	} else if below := below(cmd, args[0]); below != "" {
+		meant = fmt.Sprintf(", did you mean %q?", below)
 	}
 	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), meant)
+}
+
+// below finds a command further down that a word was probably meant for, with all that leads to it.
+func below(cmd *cobra.Command, word string) string {
+	for _, c := range cmd.Commands() {
+		c.SuggestionsMinimumDistance = max(c.SuggestionsMinimumDistance, 2)
+		if near := c.SuggestionsFor(word); len(near) > 0 {
+			return c.CommandPath() + " " + near[0]
+		}
+		if found := below(c, word); found != "" {
+			return found
+		}
+	}
+	return ""
 }
 
 // completes gives a flag that takes one of a few values, or something a shell cannot know, its completion.

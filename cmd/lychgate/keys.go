@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -79,10 +80,14 @@ func keyRows(keys []*lockpb.Key) []keyRow {
 
 func printKeys(w io.Writer, keys []*lockpb.Key) error {
 	var rows [][]string
+	twice := severalKeys(keys)
 	for _, k := range keyRows(keys) {
 		state := "signs"
-		if k.Retiring {
+		switch {
+		case k.Retiring:
 			state = "retiring"
+		case slices.Contains(twice, k.Node):
+			state = "signs, or lost"
 		}
 		rows = append(rows, []string{k.KeyID, k.Node, state, k.Public})
 	}
@@ -90,5 +95,31 @@ func printKeys(w io.Writer, keys []*lockpb.Key) error {
 		_, err := fmt.Fprintln(w, "no keys yet: no node has registered one")
 		return err
 	}
-	return printTable(w, []string{"KEY ID", "NODE", "STATE", "ED25519 PUBLIC KEY"}, rows)
+	if err := printTable(w, []string{"KEY ID", "NODE", "STATE", "ED25519 PUBLIC KEY"}, rows); err != nil {
+		return err
+	}
+	for _, node := range twice {
+		_, err := fmt.Fprintf(w, "%s has several keys and signs with one: the others are of a disk that it lost; retire them: lychgate keys rotate\n", node)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// severalKeys are the nodes with more than one key that is not retiring. Which one a node signs with only the node knows.
+func severalKeys(keys []*lockpb.Key) (nodes []string) {
+	live := map[string]int{}
+	for _, k := range keys {
+		if !k.GetRetiring() {
+			live[k.GetNode()]++
+		}
+	}
+	for node, n := range live {
+		if n > 1 {
+			nodes = append(nodes, node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -22,15 +23,23 @@ func explain(err error, t *target) error {
 		return err
 	}
 	e.Message = inFlags(e)
-	if hint := hintFor(e, t); hint != "" {
+	hint, code := hintFor(e, t), exitCodeFor(e)
+	if command, ok := commandOf[e.Op]; ok {
+		e.Op = command
+	}
+	if hint != "" {
 		err = &hintedError{err, hint}
 	}
-	switch code := exitCodeFor(e); code {
-	case exitFailure:
+	if code == exitFailure {
 		return err
-	default:
-		return &exitError{Code: code, Err: err}
 	}
+	return &exitError{Code: code, Err: err}
+}
+
+// commandOf names the commands that make calls of another name.
+var commandOf = map[string]string{
+	"putpolicy": "policy set", "deletepolicy": "policy delete", "policies": "policy list",
+	"join": "cluster join", "remove": "cluster remove", "transfer": "cluster transfer", "rotate": "keys rotate", "keys": "keys list",
 }
 
 // hintedError is an error with what to do about it.
@@ -53,7 +62,8 @@ func inFlags(e *client.Error) string {
 			e.Holder.GetClientId(), e.Holder.GetFencingToken(), millis(e.Holder.GetRemaining()))
 	case errors.Is(e, client.ErrLockDelayed) && e.RetryAfter > 0:
 		return "the last lease on it expired, and it stays closed for another " + inSeconds(e.RetryAfter)
-	case errors.Is(e, client.ErrHoldTooLong), errors.Is(e, client.ErrRequestMismatch), e.Field != "":
+	case errors.Is(e, client.ErrHoldTooLong), errors.Is(e, client.ErrRequestMismatch),
+		slices.Contains([]string{"ttl", "wait_timeout", "client_id", "request_id"}, e.Field):
 		return durations(flagWords.Replace(e.Message))
 	}
 	return e.Message

@@ -174,7 +174,7 @@ func changeText(c *lockpb.Change) string {
 	}
 	switch c.GetKind() {
 	case lockpb.Change_GRANTED:
-		return line + ", for " + millis(h.GetRemaining())
+		return line // what remains of it is the time to claim it in, if the one who gets it waited for it
 	case lockpb.Change_BROKEN:
 		return line + " with token " + strconv.FormatUint(h.GetFencingToken(), 10) + ", after " + millis(h.GetHeldFor())
 	case lockpb.Change_RELEASED, lockpb.Change_EXPIRED, lockpb.Change_KIND_UNSPECIFIED:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -33,9 +35,15 @@ The command may be repeated: if it failed in some groups, it says in which.`,
 			if err := set.fill(cmd.Flags(), policy); err != nil {
 				return err
 			}
+			if proto.Equal(policy, of.policy(cmd)) {
+				return usageError("the policy sets nothing: give a field such as --max-ttl or --max-leases; lychgate policy delete takes one away")
+			}
 			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
 				if _, err := c.PutPolicy(ctx, &lockpb.PutPolicyRequest{Policy: policy}); err != nil {
 					return inPolicyFlags(err)
+				}
+				for _, doubt := range policyDoubts(policy) {
+					fmt.Fprintln(cmd.ErrOrStderr(), "warning: "+doubt)
 				}
 				return printMessage(cmd.OutOrStdout(), asJSON, policy, func(w io.Writer, p *lockpb.Policy) error {
 					return policiesText(w, &lockpb.PoliciesResponse{Policies: []*lockpb.Policy{p}})
@@ -47,6 +55,23 @@ The command may be repeated: if it failed in some groups, it says in which.`,
 	set.add(cmd)
 	jsonFlag(cmd, &asJSON)
 	return cmd
+}
+
+// policyDoubts says where a policy cuts what an acquire that names no TTL gets. Without a default TTL of its own the policy has
+// an inherited one, of which the cluster's is not known here; it is taken for what it is unless it is configured.
+func policyDoubts(p *lockpb.Policy) (doubts []string) {
+	usual, whose := coordinator.DefaultConfig().Lease.DefaultTTL, "the default TTL, "+coordinator.DefaultConfig().Lease.DefaultTTL.String()+" unless another one is configured"
+	if p.DefaultTtl != nil {
+		usual, whose = time.Duration(p.GetDefaultTtl())*time.Millisecond, "--default-ttl"
+	}
+	if longest := time.Duration(p.GetMaxTtl()) * time.Millisecond; p.MaxTtl != nil && p.DefaultTtl == nil && longest < usual {
+		doubts = append(doubts, fmt.Sprintf("--max-ttl %s is below %s: who names no TTL gets %s", longest, whose, longest))
+		usual, whose = longest, "--max-ttl"
+	}
+	if hold := time.Duration(p.GetMaxHold()) * time.Millisecond; hold != 0 && hold < usual {
+		doubts = append(doubts, fmt.Sprintf("--max-hold %s is below %s: leases end after %s, and cannot be renewed", hold, whose, hold))
+	}
+	return doubts
 }
 
 // policyFlags is the flags that set the fields of a policy.

@@ -29,6 +29,19 @@ func TestExecuteTellsCodesApart(t *testing.T) {
 	}
 }
 
+func TestMistypedCommandsAreSuggested(t *testing.T) {
+	for line, want := range map[string]string{
+		"aquire x": `did you mean "lychgate lock acquire"?`, "acquire x": `did you mean "lychgate lock acquire"?`, "versoin": `did you mean "version"?`,
+		"lock aquire x": `did you mean "acquire"?`, "rotate": `did you mean "lychgate keys rotate"?`, "cluster sav": `did you mean "lychgate cluster snapshot save"?`,
+		"xyzzy": `unknown command "xyzzy" for "lychgate" (see`,
+	} {
+		var stdout, stderr bytes.Buffer
+		if code := execute(t.Context(), strings.Fields(line), nil, &stdout, &stderr); code != exitUsage || !strings.Contains(stderr.String(), want) {
+			t.Errorf("%s: exit code %d, %s", line, code, &stderr)
+		}
+	}
+}
+
 func TestEveryCommandHelps(t *testing.T) {
 	root, _ := rootCommand()
 	walk(root, func(c *cobra.Command) {
