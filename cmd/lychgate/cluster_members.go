@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -34,7 +37,7 @@ To replace a machine, let the new node join under an id of its own, then remove 
 			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
 				answer, err := to.joinNode(ctx, c, &node, timeout, cmd.ErrOrStderr())
 				if err != nil {
-					return err
+					return to.explainJoin(ctx, err, args[0], timeout)
 				}
 				return printMessage(cmd.OutOrStdout(), asJSON, answer, func(w io.Writer, r *lockpb.JoinResponse) error {
 					_, err := fmt.Fprintf(w, "%s is a member; there are %d\n", args[0], len(r.GetNodes()))
@@ -56,10 +59,33 @@ To replace a machine, let the new node join under an id of its own, then remove 
 	return cmd
 }
 
+// errNotCaughtUp ends a join whose time is up.
+var errNotCaughtUp = errors.New("not caught up in time")
+
+// explainJoin says what a join that ran out of time has left behind: the node may be a member already, without a vote.
+func (t *target) explainJoin(ctx context.Context, err error, id string, timeout time.Duration) error {
+	if ctx.Err() != nil || !errors.Is(err, errNotCaughtUp) && !errors.Is(err, client.ErrNotCaughtUp) {
+		return err
+	}
+	nodes, looked := t.survey(ctx)
+	i := slices.IndexFunc(nodes, func(n nodeView) bool { return n.Node == id })
+	what := "it is no member yet: start it, and repeat the command"
+	switch {
+	case looked != nil:
+		what = "look whether it is a member: lychgate cluster status"
+	case i >= 0 && nodes[i].Voter:
+		what = "it is a member, but it does not vote in every group yet: repeat the command"
+	case i >= 0:
+		what = "it is a member without a vote now: start it and repeat the command, or take it out: lychgate cluster remove " + id
+	}
+	return &exitError{Code: exitFailure, Err: fmt.Errorf("join %s: not caught up within %v; %s", id, timeout, what)}
+}
+
 // joinNode waits for the join, and says meanwhile how far it is.
 func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *lockpb.Node, timeout time.Duration, progress io.Writer) (*lockpb.JoinResponse, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, timeout, fmt.Errorf("not caught up within %s", timeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, errNotCaughtUp)
 	defer cancel()
+	until := time.Now().Add(timeout)
 	type joined struct {
 		answer *lockpb.JoinResponse
 		err    error
@@ -75,6 +101,9 @@ func (t *target) joinNode(ctx context.Context, c lockpb.ClusterClient, node *loc
 	for {
 		select {
 		case j := <-done:
+			if j.err != nil && time.Until(until) < timeout/10 { // a node may answer shortly before the time is up
+				return nil, fmt.Errorf("%w: %w", errNotCaughtUp, j.err)
+			}
 			return j.answer, j.err
 		case <-ticker.C:
 			if how := t.joinProgress(ctx, node); how != said {
@@ -106,14 +135,17 @@ func clusterRemoveCommand() *cobra.Command {
 		Use:   "remove ID",
 		Short: "Take a member out of the cluster",
 		Long: `Take a member's vote and place away, and retire its ticket keys. If it leads, it hands over first.
-Ask another node than the one that goes. A member whose going would leave no majority of nodes
-that are up is refused, and so is the last one. Stop the node afterwards: until then it says of
-itself that it was removed.`,
-		Example: `  lychgate cluster remove n2 --address n1:7600`,
+A member whose going would leave no majority of nodes that are up is refused, and so is the
+last one. Stop the node afterwards: until then it tells everybody that it was removed. The
+command may be given the address of the very node that goes: it asks another one.`,
+		Example: `  lychgate cluster remove n2`,
 		Args:    named("ID"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return to.administer(cmd.Context(), func(ctx context.Context, c lockpb.ClusterClient) error {
 				answer, err := c.Remove(ctx, &lockpb.RemoveRequest{Id: args[0]})
+				if e, ok := errors.AsType[*client.Error](err); ok && errors.Is(err, client.ErrInvalid) && e.Field == "id" {
+					answer, err = to.removeElsewhere(ctx, args[0], err)
+				}
 				if err != nil {
 					return err
 				}
@@ -130,6 +162,28 @@ itself that it was removed.`,
 	return cmd
 }
 
+// removeElsewhere asks another node to remove the one that was asked itself, which it refuses.
+func (t *target) removeElsewhere(ctx context.Context, id string, refused error) (answer *lockpb.RemoveResponse, err error) {
+	nodes, err := t.survey(ctx)
+	if err != nil {
+		return nil, refused
+	}
+	others := target{auth: t.auth}
+	for _, n := range nodes {
+		if n.Node != id && n.Voter && n.Reachable {
+			others.addrs = append(others.addrs, n.Address)
+		}
+	}
+	if len(others.addrs) == 0 {
+		return nil, refused
+	}
+	err = others.administer(ctx, func(ctx context.Context, c lockpb.ClusterClient) error {
+		answer, err = c.Remove(ctx, &lockpb.RemoveRequest{Id: id})
+		return err
+	})
+	return answer, err
+}
+
 func clusterTransferCommand() *cobra.Command {
 	var to target
 	var node string
@@ -140,7 +194,8 @@ func clusterTransferCommand() *cobra.Command {
 		Short: "Hand the leadership to another node",
 		Long: `Hand the leadership of one group, or of every group, to another node: a planned change costs the
 cluster no election timeout. With several groups leaders are spread over the nodes, and go back
-to where they belong after a while.`,
+to where they belong seconds later. To stop a node for maintenance no transfer is needed: when it
+gets SIGTERM it hands over by itself, and leaders go back to it once it is up again.`,
 		Example: `  lychgate cluster transfer --to n2
   lychgate cluster transfer --group 3`,
 		Args: named(),
@@ -154,7 +209,13 @@ to where they belong after a while.`,
 				if err != nil {
 					return err
 				}
-				return printMessage(cmd.OutOrStdout(), asJSON, answer, leadersText)
+				if err := printMessage(cmd.OutOrStdout(), asJSON, answer, leadersText); err != nil {
+					return err
+				}
+				if len(answer.GetLeaders()) > 1 || group > 0 { // there are several groups
+					fmt.Fprintln(cmd.ErrOrStderr(), "leaders of several groups go back to the nodes they are spread over in a few seconds; a node that is stopped hands over by itself")
+				}
+				return nil
 			})
 		},
 	}

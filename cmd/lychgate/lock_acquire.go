@@ -27,7 +27,8 @@ parameter fence.ticket; that of a shared lock is for reading. Nobody renews the 
 after its TTL.
 
 Repeating the command with the same --client-id and --request-id is safe: it reports the
-lock that the first one took, while it is held.`,
+lock that the first one took, while it is held, and renews it: whoever has lost an answer gets
+a whole TTL.`,
 		Example: `  lychgate lock acquire ledger/eu --ttl 1m --wait 10s
   lychgate lock acquire ledger/eu --mode shared
   PGOPTIONS="-c fence.ticket=$(lychgate lock acquire ledger/eu --print ticket)" psql`,
