@@ -265,13 +265,24 @@ func TestDecisionsThatWaitAreBounded(t *testing.T) {
 // What gives no line is not kept, and what is kept gives the same lines.
 func TestWhatSaysNothingIsNotKept(t *testing.T) {
 	commands := []lock.Command{
-		lock.Renew{}, lock.RenewMany{Leases: make([]lease.ID, 2)}, lock.RenewMany{Leases: make([]lease.ID, 2)}, lock.Acquire{Resource: "r"},
-		lock.Acquire{Resource: "s"}, lock.Release{}, lock.Cancel{}, lock.Cancel{},
+		lock.Renew{},
+		lock.RenewMany{Leases: make([]lease.ID, 2)},
+		lock.RenewMany{Leases: make([]lease.ID, 2)},
+		lock.Acquire{Resource: "r"},
+		lock.Acquire{Resource: "s"},
+		lock.Release{},
+		lock.Cancel{},
+		lock.Cancel{},
 	}
 	results := []lock.Result{
-		lock.Renewed{}, lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Renewed{}}},
-		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}}, lock.Granted{},
-		lock.Refused{Reason: lock.ReasonHeld}, lock.Released{}, lock.Cancelled{Was: lock.RequestUnknown}, lock.Cancelled{Was: lock.RequestHeld},
+		lock.Renewed{},
+		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Renewed{}}},
+		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}},
+		lock.Granted{},
+		lock.Refused{Reason: lock.ReasonHeld},
+		lock.Released{},
+		lock.Cancelled{Was: lock.RequestUnknown},
+		lock.Cancelled{Was: lock.RequestHeld},
 	}
 	for _, renewals := range []bool{false, true} {
 		config := testConfig(t)

@@ -52,8 +52,9 @@ func (k *kept) size() int {
 		return apart + len(e.Resource) + len(e.Client) + len(e.Identity) + len(e.Request)
 	case lock.LeaseEnded:
 		return apart + len(e.Resource) + len(e.Client) + len(e.Identity) + len(e.Request)
+	default:
+		return apart + len(k.resource())
 	}
-	return apart + len(k.resource())
 }
 
 func (k *kept) resource() lease.Resource {
@@ -64,8 +65,9 @@ func (k *kept) resource() lease.Resource {
 		return e.Resource
 	case lock.ResourceBroken:
 		return e.Resource
+	default:
+		return "" // no change comes from another event
 	}
-	return ""
 }
 
 // change tells it in full.
@@ -78,6 +80,7 @@ func (k *kept) change(group uint16) Change {
 		c.Holder = e.Holder
 	case lock.ResourceBroken:
 		c.Holder = lock.Holder{Resource: e.Resource}
+	default: // no change comes from another event
 	}
 	return c
 }

@@ -144,16 +144,16 @@ func (r *reader) command(b []byte) (lock.Command, bool) {
 		return r.release()
 	case renewManyKind:
 		return r.renewMany()
+	default:
+		return nil, false
 	}
-	return nil, false
 }
 
 func (r *reader) acquire() (lock.Command, bool) {
 	var c lock.Acquire
 	mode, id := LeaseMode(0), false
 	for r.more() {
-		switch number, n, text := r.field(); {
-		case text == nil:
+		if number, n, text := r.field(); text == nil {
 			switch number {
 			case 6:
 				mode = LeaseMode(n)
@@ -172,7 +172,7 @@ func (r *reader) acquire() (lock.Command, bool) {
 			default:
 				r.ok = false
 			}
-		default:
+		} else {
 			switch number {
 			case 1:
 				c.Identity = lease.Identity(r.same(&r.identity, text))
