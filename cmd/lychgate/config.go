@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"os"
 
@@ -151,6 +152,11 @@ func loadKind(file, kind string) (effective any, found string, err error) {
 		effective, err = loadProxy(src)
 	default:
 		err = usageError("--kind is %q; known are coordinator, gateway and proxy", kind)
+	}
+	if _, wrong := errors.AsType[*config.Error](err); wrong {
+		if like, unsure := config.Detect(file, configKinds); unsure == nil && like != kind {
+			err = fmt.Errorf("%w; by its keys the file is of a %s, and not of a %s", err, like, kind)
+		}
 	}
 	return effective, kind, err
 }
