@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -87,11 +88,24 @@ func warnings(effective any) []string {
 		if len(c.Members) == 2 {
 			found = append(found, "members: two nodes survive the loss of neither; three survive that of one")
 		}
-		found = append(found, c.Warnings()...)
+		found = append(append(found, c.Warnings()...), openPrefixes(c.Access)...)
 	case coordinator.GatewayConfig:
-		found = append(found, c.Warnings()...)
+		found = append(append(found, c.Warnings()...), openPrefixes(c.Access)...)
 	case proxy.Config:
 		found = append(found, c.Warnings()...)
+	}
+	return found
+}
+
+// openPrefixes are the rules whose prefix ends within a word: it covers the words that go on, too.
+func openPrefixes(a *coordinator.Access) (found []string) {
+	if a == nil {
+		return nil
+	}
+	for i, rule := range a.Rules {
+		if p := rule.Prefix; p != nil && *p != "" && !strings.HasSuffix(*p, "/") {
+			found = append(found, fmt.Sprintf("access.rules[%d].prefix: %q covers %q as well: end it with a slash", i, *p, *p+"2/x"))
+		}
 	}
 	return found
 }
