@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Makes sure that this machine has PostgreSQL 14 or newer, a C compiler for the race detector, and curl, which the tour
-# uses. Installs nothing when all are found; otherwise, as root on Debian, installs the distribution's packages, and as another user prints the
+# Makes sure that this machine has PostgreSQL 14 or newer, a C compiler for the race detector, and curl and openssl, which
+# the tour uses. Installs nothing when all are found; otherwise, as root on Debian, installs the distribution's packages, and as another user prints the
 # one command that does.
 set -euo pipefail
 
@@ -23,13 +23,14 @@ missing=()
 { found >/dev/null && client; } || missing+=(postgresql)
 command -v gcc >/dev/null || command -v clang >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl)
+command -v openssl >/dev/null || missing+=(openssl)
 if [ ${#missing[@]} = 0 ]; then
 	echo "setup: PostgreSQL in $(found)"
 	exit 0
 fi
 install="apt-get install -y --no-install-recommends ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
-	echo "setup: PostgreSQL 14 or newer (with psql and pgbench), gcc and curl are needed; install them with this system's packages" >&2
+	echo "setup: PostgreSQL 14 or newer (with psql and pgbench), gcc, curl and openssl are needed; install them with this system's packages" >&2
 	exit 1
 fi
 if [ "$(id -u)" != 0 ]; then
