@@ -96,7 +96,7 @@ func TestSetupFindsWhatIsThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 0) // also root installs nothing then
-			m.programs("psql", "clang", "curl")
+			m.programs("psql", "clang", "curl", "openssl")
 			c.prepare(m)
 			out, err := m.setup()
 			if want := "setup: PostgreSQL in " + c.want(m) + "\n"; err != nil || out != want {
@@ -111,11 +111,12 @@ func TestSetupTellsOrdinaryUsersOneCommand(t *testing.T) {
 		prepare func(m *machine)
 		want    string
 	}{
-		"nothing is there": {func(*machine) {}, "postgresql gcc libc6-dev curl"},
-		"an old release":   {func(m *machine) { m.debian("13"); m.programs("psql", "gcc", "curl") }, "postgresql"},
-		"no psql":          {func(m *machine) { m.debian("15"); m.programs("gcc", "curl") }, "postgresql"},
-		"no compiler":      {func(m *machine) { m.debian("15"); m.programs("psql", "curl") }, "gcc libc6-dev"},
-		"no curl":          {func(m *machine) { m.debian("15"); m.programs("psql", "clang") }, "curl"},
+		"nothing is there": {func(*machine) {}, "postgresql gcc libc6-dev curl openssl"},
+		"an old release":   {func(m *machine) { m.debian("13"); m.programs("psql", "gcc", "curl", "openssl") }, "postgresql"},
+		"no psql":          {func(m *machine) { m.debian("15"); m.programs("gcc", "curl", "openssl") }, "postgresql"},
+		"no compiler":      {func(m *machine) { m.debian("15"); m.programs("psql", "curl", "openssl") }, "gcc libc6-dev"},
+		"no curl":          {func(m *machine) { m.debian("15"); m.programs("psql", "clang", "openssl") }, "curl"},
+		"no openssl":       {func(m *machine) { m.debian("15"); m.programs("psql", "clang", "curl") }, "openssl"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 1000)
