@@ -61,10 +61,17 @@ func (sh *shard) replicated() bool {
 	return !without
 }
 
-// info is what this node knows of the group's state. It may lag.
+// glancing is a Group that tells what its state amounts to without having callers wait for it.
+type glancing interface{ Glance() lock.Info }
+
+// info is what this node knows of the group's state. It may lag. A call that is only to be made must come by without waiting for the
+// entry that is being applied: a session that waits for one entry after the other at each of its calls makes no progress.
 func (sh *shard) info() (info lock.Info) {
-	if g, ok := sh.group.(summarised); ok {
+	switch g := sh.group.(type) {
+	case summarised:
 		return g.Info()
+	case glancing:
+		return g.Glance()
 	}
 	sh.group.View(func(m *lock.Machine) { info = m.Info() })
 	return info

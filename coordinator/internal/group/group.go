@@ -142,6 +142,10 @@ func (g *Group) Await(identity lease.Identity, client lease.ClientID, request le
 	return g.waits.add(waitKey{identity, client, request})
 }
 
+// Glance describes this replica's state as View would, after some entry that was applied before. Unlike View it does not wait for
+// the entry that is being applied, and does not hold up the next.
+func (g *Group) Glance() lock.Info { return *g.replica.info.Load() }
+
 // Signable reports whether the state knows this node's own ticket key, so that what it signs can be verified.
 func (g *Group) Signable() bool {
 	found := false

@@ -284,8 +284,7 @@ func (e *entry) wanted(tick bool) bool {
 // early takes the commands that the cluster's version does not have yet out of an entry and answers them: a member that does
 // not know them would stop. The version never goes back, and nobody else proposes in this term.
 func (r *reign) early(e *entry) {
-	var version uint32
-	r.group.replica.view(func(m *lock.Machine) { version = m.Info().Version })
+	version := r.group.replica.info.Load().Version // without waiting for the entry before
 	if version >= lock.MaxVersion {
 		return
 	}

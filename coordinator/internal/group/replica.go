@@ -41,13 +41,14 @@ type replica struct {
 	mu      sync.RWMutex
 	machine *lock.Machine
 
-	now    atomic.Int64  // lease time of the state
-	life   atomic.Uint32 // a life: that of the state, or of what it will be restored from
-	behind atomic.Bool   // the last entry ended as much as one may: there is probably more that is overdue
-	bytes  atomic.Int64  // of the entries applied since the last snapshot
-	limit  int64         // of bytes
-	grown  chan struct{} // capacity 1: bytes has passed limit
-	told   atomic.Uint64 // the last entry that onApply or onRestore was called for
+	info   atomic.Pointer[lock.Info] // of the state; looking at the state itself waits for the entry that is being applied
+	now    atomic.Int64              // lease time of the state
+	life   atomic.Uint32             // a life: that of the state, or of what it will be restored from
+	behind atomic.Bool               // the last entry ended as much as one may: there is probably more that is overdue
+	bytes  atomic.Int64              // of the entries applied since the last snapshot
+	limit  int64                     // of bytes
+	grown  chan struct{}             // capacity 1: bytes has passed limit
+	told   atomic.Uint64             // the last entry that onApply or onRestore was called for
 	failed chan struct{}
 
 	detached atomic.Bool // it belongs to a library that was cut off, and changes no more
@@ -55,10 +56,12 @@ type replica struct {
 }
 
 func newReplica(ws *waits, onApply func(Applied), onRestore func(uint64), bytes int64) *replica {
-	return &replica{
+	r := &replica{
 		waits: ws, onApply: onApply, onRestore: onRestore, machine: lock.New(),
 		limit: bytes, grown: make(chan struct{}, 1), knows: lock.MaxVersion, failed: make(chan struct{}),
 	}
+	r.info.Store(new(r.machine.Info()))
+	return r
 }
 
 // applied is what Apply returns to the leader's future.
@@ -112,6 +115,7 @@ func (r *replica) run(index uint64, entry lock.Entry) ([]lock.Result, []lock.Eve
 	defer r.mu.Unlock()
 	results, events := r.machine.Apply(index, entry)
 	info := r.machine.Info()
+	r.info.Store(&info)
 	r.now.Store(int64(info.Now))
 	r.life.Store(uint32(lifeOf(info.Incarnation)))
 	r.behind.Store(overdue(events) >= max(info.Config.MaxExpiries, 1))
@@ -180,6 +184,7 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	info := machine.Info()
 	r.mu.Lock()
 	r.machine = machine
+	r.info.Store(&info)
 	r.now.Store(int64(info.Now))
 	r.life.Store(uint32(lifeOf(info.Incarnation)))
 	r.mu.Unlock()
@@ -203,6 +208,7 @@ func (r *replica) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.machine = lock.New()
+	r.info.Store(new(r.machine.Info()))
 	r.now.Store(0)
 	r.bytes.Store(0)
 	r.behind.Store(false)
