@@ -18,6 +18,7 @@ import (
 // Bounds of one session.
 const (
 	maxSessionCalls   = 8192             // in progress; past it a call is answered OVERLOADED, and a client that sends on is not read
+	maxSessionAway    = 1024             // of them that another node serves, and do not wait in a queue; twice as many with those that keep or end leases
 	maxMessageCalls   = 1000             // in one message; more end the session
 	maxSessionLeases  = 100_000          // in heartbeats that are in progress or whose answers are not sent; past it a heartbeat is answered OVERLOADED
 	maxSessionMessage = 1 << 20          // bytes of a message of the client, and of answers that are sent together
@@ -49,6 +50,7 @@ type session struct {
 	told     []*sessionCall
 	answers  []*lockpb.Answer
 	inside   int  // calls that are not over, those whose caller is gone too
+	away     int  // calls with a goroutine that do not wait in a queue
 	leases   int  // of the heartbeats whose answers are wanted and not sent
 	last     bool // the client sends no more
 	stopping bool

@@ -116,16 +116,52 @@ func (x *session) spawn(c *sessionCall, run func(context.Context) (*lockpb.Acqui
 
 // anywhere serves a call as its unary form is: wherever its leader is, and for as long as that may take. unknown says
 // that an attempt was made that may have taken effect.
+//
+// It costs several times what a call does that is served here, on both nodes. When a leader changes, all calls of all sessions come
+// here at once; so they are bounded, and who is refused asks the new leader.
 func (x *session) anywhere(c *sessionCall, unknown bool) {
+	waits := c.request.GetAcquire().GetWaitTimeout() > 0
+	if !waits && !x.goAway(c.op) {
+		refused := refuse(lockpb.Reason_OVERLOADED, "too many calls of this session are for another node").retryAfter(100 * time.Millisecond)
+		if unknown {
+			refused = refuse(lockpb.Reason_OUTCOME_UNKNOWN, "the leader was lost before it answered")
+		}
+		x.finish(c, nil, refused)
+		return
+	}
 	ctx, cancel := x.contextOf(c)
 	x.work.Go(func() {
 		defer cancel()
+		if !waits {
+			defer x.comeBack()
+		}
 		answer, refused := x.unary(ctx, c.request)
 		if unknown {
 			refused = repeated(refused)
 		}
 		x.finish(c, answer, refused)
 	})
+}
+
+// goAway counts a call that is served as its unary form is, and reports whether there is room for it.
+func (x *session) goAway(op operation) bool {
+	limit := maxSessionAway
+	if keeps(op) {
+		limit *= 2
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.away >= limit {
+		return false
+	}
+	x.away++
+	return true
+}
+
+func (x *session) comeBack() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.away--
 }
 
 func (x *session) unary(ctx context.Context, call *lockpb.Call) (*lockpb.Answer, *refusal) {

@@ -322,6 +322,55 @@ func TestSessionIsBounded(t *testing.T) {
 	}
 }
 
+// Calls for another node cost a goroutine here and a call of their own there, so they are fewer. Those that wait in a queue cost
+// nothing meanwhile.
+func TestCallsForAnotherNodeAreBounded(t *testing.T) {
+	c := newCluster(t, 3)
+	x := c.followers()[0].server.newSession(t.Context())
+	defer x.abandonAll()
+	defer x.end(nil)
+	x.away = maxSessionAway
+	begin := func(id uint64, call *lockpb.Call) *lockpb.Refusal {
+		call.Id = id
+		check(t, x.receive([]*lockpb.Call{call}))
+		x.mu.Lock()
+		defer x.mu.Unlock()
+		for _, a := range x.answers {
+			if a.GetId() == id {
+				return a.GetFailure().GetRefusal()
+			}
+		}
+		return nil
+	}
+	if got := begin(1, acquireCall(acquireOf("r", "A", "1", 0))); got.GetReason() != lockpb.Reason_OVERLOADED || got.GetRetryAfter() == 0 || got.GetApplied() != lockpb.Applied_NO {
+		t.Errorf("an acquire beyond the bound: %v", got)
+	}
+	if got := begin(2, acquireCall(acquireOf("s", "A", "2", time.Minute))); got.GetReason() == lockpb.Reason_OVERLOADED {
+		t.Error("an acquire that may wait was refused")
+	}
+	if got := begin(3, releaseCall(newLeaseID(0).String())); got.GetReason() == lockpb.Reason_OVERLOADED {
+		t.Error("a release was refused")
+	}
+	x.mu.Lock()
+	x.away = 2*maxSessionAway + 10 // whatever comes back meanwhile
+	x.mu.Unlock()
+	if got := begin(4, releaseCall(newLeaseID(0).String())); got.GetReason() != lockpb.Reason_OVERLOADED {
+		t.Errorf("a release beyond the bound: %v", got)
+	}
+	// One that may have taken effect is not said to have none.
+	call := acquireCall(acquireOf("t", "A", "3", 0))
+	call.Id = 5
+	admitted, err := x.admit(call, time.Now())
+	check(t, err)
+	x.anywhere(admitted, true)
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	last := x.answers[len(x.answers)-1]
+	if got := last.GetFailure().GetRefusal(); last.GetId() != 5 || got.GetReason() != lockpb.Reason_OUTCOME_UNKNOWN {
+		t.Errorf("one that may have taken effect: %v", last)
+	}
+}
+
 // The answers of heartbeats are long, so their leases are bounded too, until the answers are sent.
 func TestLeasesInASessionAreBounded(t *testing.T) {
 	c := newCluster(t, 1)
