@@ -15,6 +15,7 @@ type driver struct {
 	share   int
 	began   time.Time
 	wire    *wire
+	former  []*wire       // of leaders that were: what was sent on them is answered on them
 	filled  chan struct{} // closed when every client has its leases
 	drained chan struct{} // closed when all is answered, after the end
 
@@ -140,7 +141,12 @@ func (d *driver) connect(ctx context.Context) error {
 
 // run sends what is due until ctx ends.
 func (d *driver) run(ctx context.Context) error {
-	defer func() { d.wire.close() }()
+	defer func() {
+		d.wire.close()
+		for _, w := range d.former {
+			w.close()
+		}
+	}()
 	tick := time.NewTicker(flowTick)
 	defer tick.Stop()
 	for {
@@ -151,11 +157,30 @@ func (d *driver) run(ctx context.Context) error {
 			if err := d.reconnect(ctx); err != nil {
 				return err
 			}
+		case <-d.wire.moved:
+			d.follow(ctx)
 		case <-ctx.Done():
 			return nil
 		}
 	}
 }
+
+// follow sends to the new leader from now on, as the client library does. If there is none yet, the next one is told again.
+func (d *driver) follow(ctx context.Context) {
+	former := d.wire
+	if err := d.connect(ctx); err != nil {
+		d.wire = former
+		return
+	}
+	if len(d.former) == keptWires {
+		d.former[0].close()
+		d.former = d.former[1:]
+	}
+	d.former = append(d.former, former)
+}
+
+// keptWires bounds the wires to former leaders.
+const keptWires = 8
 
 // reconnect opens another wire, on which everything without an answer is sent again.
 func (d *driver) reconnect(ctx context.Context) error {

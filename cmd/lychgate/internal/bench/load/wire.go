@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,9 +30,11 @@ type wire struct {
 	answer func(*lockpb.Answer)
 	kind   string
 
+	addr   string
 	stream lockpb.Locks_SessionClient // nil: unary
 	work   sync.WaitGroup
 	broken chan struct{} // holds one: the stream broke
+	moved  chan struct{} // holds one: other nodes lead now
 }
 
 // openWire connects to a node. answer is called for each answer, from several goroutines.
@@ -40,7 +43,10 @@ func openWire(ctx context.Context, addr string, answer func(*lockpb.Answer)) (*w
 	if err != nil {
 		return nil, err
 	}
-	w := &wire{locks: lockpb.NewLocksClient(conn), conn: conn, answer: answer, kind: overUnary, broken: make(chan struct{}, 1)}
+	w := &wire{
+		locks: lockpb.NewLocksClient(conn), conn: conn, addr: addr, answer: answer, kind: overUnary,
+		broken: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
 	if err := w.open(ctx); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -81,10 +87,21 @@ func (w *wire) receive() {
 			w.fail()
 			return
 		}
+		if leadsNot(got.GetLeaders(), w.addr) {
+			select {
+			case w.moved <- struct{}{}:
+			default: // already known
+			}
+		}
 		for _, a := range got.GetAnswers() {
 			w.answer(a)
 		}
 	}
+}
+
+// leadsNot reports whether a node is none of the leaders that a session told of.
+func leadsNot(leaders []*lockpb.Leader, addr string) bool {
+	return len(leaders) > 0 && !slices.ContainsFunc(leaders, func(l *lockpb.Leader) bool { return l.GetGrpc() == addr || l.GetGrpc() == "" })
 }
 
 func (w *wire) fail() {
