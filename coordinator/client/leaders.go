@@ -92,6 +92,11 @@ func (n *nodes) learn(leaders []*lockpb.Leader) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.leaders = addrs
+	for _, times := range []map[string]time.Duration{n.avoid, n.plain} {
+		for addr := range times {
+			n.past(times, addr) // what is over is forgotten, whether that address is asked again or not
+		}
+	}
 	for addr, conn := range n.conns { // of former leaders
 		if n.sessions[addr] == nil && !slices.Contains(n.addrs, addr) && !slices.Contains(addrs, addr) {
 			_ = conn.Close()
