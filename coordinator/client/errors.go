@@ -186,8 +186,8 @@ func newError(ctx context.Context, op, resource string, err error, sent bool) *E
 		e.Applied = lockpb.Applied_NO
 	}
 	switch {
-	case ctx.Err() != nil:
-		e.Message, e.Err = "", context.Cause(ctx)
+	case ended(ctx) != nil:
+		e.Message, e.Err = "", ended(ctx)
 	case strings.Contains(st.Message(), "looked like an HTTP/1.1 header"): // golang.org/x/net/http2
 		e.Message, e.Err = "", fmt.Errorf("%w; is it the HTTP port?", ErrNotCoordinator)
 	case isUntrusted(st):
@@ -200,6 +200,18 @@ func newError(ctx context.Context, op, resource string, err error, sent bool) *E
 		e.Message = fmt.Sprintf("no coordinator answered (%s)", st.Message())
 	}
 	return e
+}
+
+// ended is why a context has ended. One whose deadline has come counts before it says so itself: the coordinator knows
+// the deadline too, and may be the first to end the call.
+func ended(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if deadline, ok := ctx.Deadline(); ok && !time.Now().Before(deadline) {
+		return context.DeadlineExceeded
+	}
+	return nil
 }
 
 // reads reports whether a call changes nothing, whatever becomes of it.

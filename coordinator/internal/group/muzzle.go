@@ -111,7 +111,7 @@ func (m *muzzle) pass() {
 			select {
 			case m.out <- rpc:
 			case <-m.done:
-				rpc.Respond(nil, raft.ErrTransportShutdown)
+				rpc.Respond(noAnswer(rpc.Command), raft.ErrTransportShutdown)
 				return
 			}
 		case <-m.done:
@@ -161,8 +161,26 @@ func (m *muzzle) refuse(rpc raft.RPC, why error) bool {
 	if rpc.Reader != nil {
 		_, _ = io.Copy(io.Discard, rpc.Reader) // the connection is used again
 	}
-	rpc.Respond(nil, why)
+	rpc.Respond(noAnswer(rpc.Command), why)
 	return true
+}
+
+// noAnswer goes with an error. The library's transports look at it all the same: the one in memory copies it out.
+func noAnswer(command any) any {
+	switch command.(type) {
+	case *raft.AppendEntriesRequest:
+		return &raft.AppendEntriesResponse{}
+	case *raft.RequestVoteRequest:
+		return &raft.RequestVoteResponse{}
+	case *raft.RequestPreVoteRequest:
+		return &raft.RequestPreVoteResponse{}
+	case *raft.InstallSnapshotRequest:
+		return &raft.InstallSnapshotResponse{}
+	case *raft.TimeoutNowRequest:
+		return &raft.TimeoutNowResponse{}
+	default:
+		return nil
+	}
 }
 
 func (m *muzzle) header() raft.RPCHeader {

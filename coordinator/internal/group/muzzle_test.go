@@ -180,3 +180,29 @@ func ignore(err, expected error) error {
 
 // uncovered is a node without a snapshot.
 func uncovered() uint64 { return 0 }
+
+// A request of a pipeline that is refused comes back with the error, as every other.
+func TestMuzzleRefusesInAPipeline(t *testing.T) {
+	outerAddr, outer := raft.NewInmemTransport("outer")
+	innerAddr, inner := raft.NewInmemTransport("inner")
+	outer.Connect(innerAddr, inner)
+	inner.Connect(outerAddr, outer)
+	m := newMuzzle(inner, uncovered) // it lets nothing in yet
+	defer m.Close()
+	pipeline, err := outer.AppendEntriesPipeline("inner", innerAddr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pipeline.Close()
+	if _, err := pipeline.AppendEntries(&raft.AppendEntriesRequest{Term: 9}, new(raft.AppendEntriesResponse)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case answer := <-pipeline.Consumer():
+		if err := answer.Error(); !errors.Is(err, errShut) {
+			t.Errorf("got %v, want that nothing comes in", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("no answer")
+	}
+}
