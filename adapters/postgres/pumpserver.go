@@ -275,6 +275,7 @@ func (r *relay) deliverParameter(size int) error {
 // closed by the session afterwards. It returns the reason for the log.
 func (r *relay) finish(err error) error {
 	err = r.why(err)
+	goesOn := r.goesOn() // before the client is told: it leaves then
 	now := time.Now()
 	_ = r.session.client.SetWriteDeadline(now.Add(r.session.server.config.EndTimeout)) // a dead connection fails to write
 	if message := r.lastWord(err); message != nil && !r.tornDown {
@@ -289,7 +290,9 @@ func (r *relay) finish(err error) error {
 		r.reason = errEnded // nothing more goes to the server
 	}
 	r.mu.Unlock()
-	r.cancelIfBusy()
+	if goesOn {
+		r.cancel()
+	}
 	_ = r.session.upstream.Close() // also wakes a fromClient that is blocked writing to it
 	_ = closeWrite(r.session.client)
 	r.stop()
@@ -347,14 +350,17 @@ func (r *relay) lastWord(err error) []byte {
 	return farewell(err)
 }
 
-// cancelIfBusy stops a statement that would go on without its client: ending a lease is meant to end its work. A
-// stale session's backend is gone already.
-func (r *relay) cancelIfBusy() {
+// goesOn reports whether a statement would go on without its client, although the proxy ends the session: ending a lease
+// is meant to end its work. A stale session's backend is gone already, and what a client leaves behind itself runs on.
+func (r *relay) goesOn() bool {
 	r.mu.Lock()
-	busy := !r.talk.Idle() && !r.silent && !errors.Is(r.reason, errEnded) && !isStale(r.reason)
-	r.mu.Unlock()
-	key := r.session.backend.cancelKey
-	if busy && len(key) >= 8 {
+	defer r.mu.Unlock()
+	return r.reason != nil && !isStale(r.reason) && !r.silent && !r.talk.Idle()
+}
+
+// cancel stops what the backend is doing.
+func (r *relay) cancel() {
+	if key := r.session.backend.cancelKey; len(key) >= 8 {
 		r.session.unfinished = key
 		r.session.server.cancelLater(key, r.session.log)
 	}
