@@ -1,7 +1,6 @@
 package api
 
 import (
-	"cmp"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -65,7 +64,7 @@ type cluster struct {
 	nodes   []*node
 	secure  func(node string) Security // nil: none, and calls say themselves who makes them
 	feed    feed.Config                // of the journals; zero: as by default
-	beat    time.Duration              // of the watches; zero: testBeat, which ends them in a slow election
+	beat    time.Duration              // of the watches; zero: as by default, so that no slow election ends them
 }
 
 // faulty is a group whose answers can be taken away.
@@ -192,7 +191,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	n.server, err = New(Config{
 		Security: security,
 		Node:     n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: 1000,
-		Signer: signer, Metrics: metrics, Logger: logger, Journal: journal, Beat: cmp.Or(c.beat, testBeat),
+		Signer: signer, Metrics: metrics, Logger: logger, Journal: journal, Beat: c.beat,
 	}, n.group)
 	check(c.t, err)
 	if c.secure == nil {

@@ -173,7 +173,7 @@ EXPIRED %[1]sshort %[7]d C`, p, a.GetFencingToken(), granted.GetFencingToken(), 
 // What a list shows and what a watch from its revision tells is everything, also where the node that serves the watch
 // has not come as far as the list.
 func TestWatchFromAList(t *testing.T) {
-	c := (&cluster{t: t, beat: time.Minute}).begun(3)
+	c := newCluster(t, 3)
 	leader, lagging := c.leader(), c.followers()[1]
 	c.disconnect(lagging)
 	kept := c.acquire(leader, acquireOf("r/kept", "A", "1", 0))
@@ -195,7 +195,7 @@ func TestWatchFromAList(t *testing.T) {
 // A watch whose node is killed goes on at another with its last revision. Nothing is missed and nothing is told twice,
 // while leases come and go and the leader changes.
 func TestWatchGoesOnAtAnotherNode(t *testing.T) {
-	c := (&cluster{t: t, beat: time.Minute}).begun(3)
+	c := newCluster(t, 3)
 	victim := c.leader()
 	others := c.followers()
 	witness := c.watch(others[1], "r/", "")
@@ -260,7 +260,7 @@ func TestWatchGoesOnAtAnotherNode(t *testing.T) {
 
 // An idle watch is told that nothing has happened. One on a node that is cut off is not, and ends.
 func TestWatchDoesNotLookAliveWhileItIsBlind(t *testing.T) {
-	c := newCluster(t, 3)
+	c := (&cluster{t: t, beat: testBeat}).begun(3)
 	n := c.followers()[0]
 	w := c.watch(n, "nothing/", "")
 	c.until("beats come", func() bool { _, messages, _ := w.count(); return messages >= 3 })
