@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/coordinator/client"
 )
 
@@ -92,27 +94,27 @@ type run struct {
 	config   Config
 	size     size
 	dir      string
-	children *children
+	children *stage.Children
 	sides    []side // ours, then the peer's, while both stand
-	report   Report
+	report   figures.Report
 	files    int
 }
 
 // Run measures, and returns what was measured if everything went well and no invariant was broken. It starts and ends all
 // processes by itself and removes what it wrote; after an error that is not the caller's the folder is kept, and named
 // in it.
-func Run(ctx context.Context, c Config) (*Report, error) {
+func Run(ctx context.Context, c Config) (*figures.Report, error) {
 	todo, err := c.chosen()
 	if err != nil {
 		return nil, err
 	}
-	r := &run{config: c, size: sizeOf(c), children: new(children)}
-	if err := r.folder(); err != nil {
+	r := &run{config: c, size: sizeOf(c), children: new(stage.Children), report: figures.Report{Peer: "etcd"}}
+	if r.dir, err = stage.Folder(c.Dir); err != nil {
 		return nil, err
 	}
 	err = r.phases(ctx, todo)
 	r.dismiss()
-	r.children.close()
+	r.children.Close()
 	switch {
 	case ctx.Err() != nil:
 		return nil, errors.Join(context.Cause(ctx), os.RemoveAll(r.dir))
@@ -120,22 +122,6 @@ func Run(ctx context.Context, c Config) (*Report, error) {
 		return nil, fmt.Errorf("%w (kept: %s)", err, r.dir)
 	}
 	return &r.report, os.RemoveAll(r.dir)
-}
-
-// folder makes the run's folder, in which everything lies.
-func (r *run) folder() (err error) {
-	if r.config.Dir == "" {
-		r.dir, err = os.MkdirTemp("", "lychgate-bench-")
-		return err
-	}
-	if r.dir, err = filepath.Abs(r.config.Dir); err != nil {
-		return err
-	}
-	if err := os.MkdirAll(r.dir, 0o755); err != nil {
-		return err
-	}
-	r.dir, err = os.MkdirTemp(r.dir, "lychgate-bench-") // never somebody's own files
-	return err
 }
 
 func (r *run) phases(ctx context.Context, todo []phase) error {
@@ -162,7 +148,7 @@ func (r *run) phases(ctx context.Context, todo []phase) error {
 
 // disk notes a file system on which nothing is durable.
 func (r *run) disk() {
-	if len(r.config.Addrs) == 0 && inMemory(r.dir) {
+	if len(r.config.Addrs) == 0 && stage.InMemory(r.dir) {
 		r.remark("the folder lies in memory, so that no write waits for a disk: use --dir for figures that mean something")
 	}
 }
@@ -210,9 +196,7 @@ func (r *run) path(name string) string {
 	return filepath.Join(r.dir, fmt.Sprintf("%03d-%s", r.files, name))
 }
 
-func (r *run) progress(format string, args ...any) {
-	fmt.Fprintf(r.config.Progress, "%s  %s\n", time.Now().Format(time.TimeOnly), fmt.Sprintf(format, args...))
-}
+func (r *run) progress(format string, args ...any) { stage.Tell(r.config.Progress, format, args...) }
 
 // remark is a note that the report keeps.
 func (r *run) remark(format string, args ...any) {

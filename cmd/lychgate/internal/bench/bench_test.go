@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -187,7 +188,7 @@ func TestChildrenDoNotOutliveTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv(claims, "well")
-	var c children
+	var c stage.Children
 	s := &existing{program: program}
 	cmd := s.worker()
 	in, err := cmd.StdinPipe() // it waits for its plan
@@ -195,15 +196,15 @@ func TestChildrenDoNotOutliveTheRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	p, err := c.start(cmd)
+	p, err := c.Start(cmd)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.close()
-	if !p.ended() {
+	c.Close()
+	if !p.Ended() {
 		t.Error("a child lives on")
 	}
-	if _, err := c.start(s.worker()); !errors.Is(err, errClosing) {
+	if _, err := c.Start(s.worker()); !errors.Is(err, stage.ErrClosing) {
 		t.Errorf("got %v, want that nothing starts any more", err)
 	}
 }

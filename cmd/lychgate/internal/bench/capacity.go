@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -46,15 +47,15 @@ func (r *run) capacityA(ctx context.Context) error {
 	}
 	r.remark("capacity-a: node %d was killed with SIGKILL before; meanwhile the others wrote %d snapshots for their logs, and the leader %d of %.1f MB for a backup; calls over %s",
 		down+1, taken, saving.done, float64(saving.bytes)/1e6/float64(max(1, saving.done)), sum.Wire)
-	var rate, tail, none []goal
+	var rate, tail, none []figures.Goal
 	if r.size.full {
-		rate, tail, none = []goal{atLeast(0.99 * c.operations())}, []goal{atMost(200)}, []goal{atMost(0)}
+		rate, tail, none = []figures.Goal{figures.AtLeast(0.99 * c.operations())}, []figures.Goal{figures.AtMost(200)}, []figures.Goal{figures.AtMost(0)}
 	}
-	r.report.add("capacity_a_ops_per_s", "1/s", perSecond(sum), nil, rate...)
-	r.report.add("capacity_a_acquire_p99_ms", "ms", ms(sum.Latencies["acquire"].P99), nil, tail...)
-	r.report.add("capacity_a_renew_p99_ms", "ms", ms(sum.Latencies["renew"].P99), nil)
-	r.report.add("capacity_a_lost", "1", float64(sum.Lost), nil, none...)
-	r.report.add("capacity_a_failed", "1", float64(sum.Fails), nil, none...)
+	r.report.Add("capacity_a_ops_per_s", "1/s", perSecond(sum), nil, rate...)
+	r.report.Add("capacity_a_acquire_p99_ms", "ms", figures.MS(sum.Latencies["acquire"].P99), nil, tail...)
+	r.report.Add("capacity_a_renew_p99_ms", "ms", figures.MS(sum.Latencies["renew"].P99), nil)
+	r.report.Add("capacity_a_lost", "1", float64(sum.Lost), nil, none...)
+	r.report.Add("capacity_a_failed", "1", float64(sum.Fails), nil, none...)
 	return nil
 }
 
@@ -94,11 +95,11 @@ func (r *run) capacityDelay(ctx context.Context) error {
 		return err
 	}
 	r.tellB("capacity_delay", sum)
-	var below []goal
+	var below []figures.Goal
 	if r.size.full {
-		below = []goal{atMost(63)}
+		below = []figures.Goal{figures.AtMost(63)}
 	}
-	r.report.add("replication_mb_per_s", "MB/s", watch.between(sum.From, sum.To), nil, below...)
+	r.report.Add("replication_mb_per_s", "MB/s", watch.between(sum.From, sum.To), nil, below...)
 	return nil
 }
 
@@ -107,21 +108,21 @@ func (r *run) tellB(name string, sum load.Summary) {
 	c := r.size.capacityB
 	r.remark("%s: %d clients with %d leases share %d streams, %s; %.0f of %.0f operations a second are renewals, one heartbeat a client every %v",
 		name, c.clients, c.leases, streams, sum.Wire, float64(c.clients*c.leases)/c.beat.Seconds(), c.operations(), c.beat)
-	var rate, tail, none []goal
+	var rate, tail, none []figures.Goal
 	if r.size.full {
-		rate, tail, none = []goal{atLeast(0.99 * c.operations())}, []goal{atMost(50)}, []goal{atMost(0)}
+		rate, tail, none = []figures.Goal{figures.AtLeast(0.99 * c.operations())}, []figures.Goal{figures.AtMost(50)}, []figures.Goal{figures.AtMost(0)}
 	}
 	worst := time.Duration(0)
 	for _, l := range sum.Latencies {
 		worst = max(worst, l.P99)
 	}
-	r.report.add(name+"_ops_per_s", "1/s", perSecond(sum), nil, rate...)
-	r.report.add(name+"_p99_ms", "ms", ms(worst), nil, tail...)
-	r.report.add(name+"_acquire_p50_ms", "ms", ms(sum.Latencies["acquire"].P50), nil)
-	r.report.add(name+"_acquire_p99_ms", "ms", ms(sum.Latencies["acquire"].P99), nil)
-	r.report.add(name+"_release_p50_ms", "ms", ms(sum.Latencies["release"].P50), nil)
-	r.report.add(name+"_lost", "1", float64(sum.Lost), nil, none...)
-	r.report.add(name+"_failed", "1", float64(sum.Fails), nil, none...)
+	r.report.Add(name+"_ops_per_s", "1/s", perSecond(sum), nil, rate...)
+	r.report.Add(name+"_p99_ms", "ms", figures.MS(worst), nil, tail...)
+	r.report.Add(name+"_acquire_p50_ms", "ms", figures.MS(sum.Latencies["acquire"].P50), nil)
+	r.report.Add(name+"_acquire_p99_ms", "ms", figures.MS(sum.Latencies["acquire"].P99), nil)
+	r.report.Add(name+"_release_p50_ms", "ms", figures.MS(sum.Latencies["release"].P50), nil)
+	r.report.Add(name+"_lost", "1", float64(sum.Lost), nil, none...)
+	r.report.Add(name+"_failed", "1", float64(sum.Fails), nil, none...)
 }
 
 func perSecond(sum load.Summary) float64 {
@@ -158,7 +159,7 @@ func (r *run) flow(ctx context.Context, s side, c capacity, single bool) (load.S
 	}
 	for _, class := range []string{"acquire", "release", "renew"} {
 		l := sum.Latencies[class]
-		r.progress("  %s: %d, p50 %.1f ms, p99 %.1f ms, most %.1f ms", class, l.Count, ms(l.P50), ms(l.P99), ms(l.Max))
+		r.progress("  %s: %d, p50 %.1f ms, p99 %.1f ms, most %.1f ms", class, l.Count, figures.MS(l.P50), figures.MS(l.P99), figures.MS(l.Max))
 	}
 	r.progress("  %.0f operations a second, %d lost, %s, over %s", perSecond(sum), sum.Lost, failures(sum.Fails, sum.Fail), sum.Wire)
 	if sum.Missing > 0 {

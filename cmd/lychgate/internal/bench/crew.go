@@ -13,11 +13,12 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // crew is a running worker process.
 type crew struct {
-	child  *child
+	child  *stage.Child
 	tell   func(string) // progress
 	stdin  io.WriteCloser
 	lines  chan string // of its standard output; closed at its end
@@ -39,7 +40,7 @@ func (r *run) hire(ctx context.Context, s side, p load.Plan, timeout time.Durati
 		return nil, errors.Join(err, stdin.Close())
 	}
 	cmd.Stdout, w.stdin = far, stdin
-	w.child, err = r.children.start(cmd)
+	w.child, err = r.children.Start(cmd)
 	_ = far.Close() // the child has its own
 	if err != nil {
 		return nil, errors.Join(err, stdout.Close(), stdin.Close())
@@ -93,10 +94,10 @@ func (w *crew) line(ctx context.Context, timeout time.Duration) (string, error) 
 			}
 			return line, nil
 		case <-timer.C:
-			w.child.kill()
+			w.child.Kill()
 			return "", fmt.Errorf("no word from them within %v", timeout)
 		case <-ctx.Done():
-			w.child.kill()
+			w.child.Kill()
 			return "", context.Cause(ctx)
 		}
 	}
@@ -104,7 +105,7 @@ func (w *crew) line(ctx context.Context, timeout time.Duration) (string, error) 
 
 // failed adds what a process said before it ended.
 func (w *crew) failed(err error) error {
-	w.child.kill()
+	w.child.Kill()
 	return fmt.Errorf("%w: %s", err, strings.TrimSpace(w.stderr.String()))
 }
 
@@ -122,6 +123,6 @@ func (w *crew) finish(ctx context.Context, timeout time.Duration) (load.Summary,
 		return s, fmt.Errorf("workers: summary %.80q: %w", line, err)
 	}
 	w.dismiss()
-	<-w.child.exited
+	<-w.child.Exited()
 	return s, judgeSummary(s)
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 )
 
@@ -25,9 +26,9 @@ func (r *run) cycles(ctx context.Context) error {
 					n, round+1, r.size.rounds, s.name(), last(got[i].perSecond), last(got[i].p50), last(got[i].p99))
 			}
 		}
-		var rate, tail []goal
+		var rate, tail []figures.Goal
 		if r.size.full && n == 512 {
-			rate, tail = []goal{ratioAtLeast(8)}, []goal{ratioAtMost(0.25)}
+			rate, tail = []figures.Goal{figures.RatioAtLeast(8)}, []figures.Goal{figures.RatioAtMost(0.25)}
 		}
 		r.compare(fmt.Sprintf("lock_cycles_per_s_w%d", n), "1/s", got, func(c cycled) []float64 { return c.perSecond }, rate...)
 		r.compare(fmt.Sprintf("acquire_p50_ms_w%d", n), "ms", got, func(c cycled) []float64 { return c.p50 })
@@ -55,12 +56,12 @@ func (r *run) contended(ctx context.Context) error {
 func last(v []float64) float64 { return v[len(v)-1] }
 
 // compare reports the medians of both sides.
-func (r *run) compare(name, unit string, got []cycled, of func(cycled) []float64, goals ...goal) {
+func (r *run) compare(name, unit string, got []cycled, of func(cycled) []float64, goals ...figures.Goal) {
 	var peer *float64
 	if len(got) > 1 {
-		peer = new(median(of(got[1])))
+		peer = new(figures.Median(of(got[1])))
 	}
-	r.report.add(name, unit, median(of(got[0])), peer, goals...)
+	r.report.Add(name, unit, figures.Median(of(got[0])), peer, goals...)
 }
 
 // cycleRound measures one side once.
@@ -77,8 +78,8 @@ func (r *run) cycleRound(ctx context.Context, s side, got *cycled, workers, lock
 	}
 	cycles, acquires := measured(records, sum.From, sum.From+int64(p.Duration))
 	got.perSecond = append(got.perSecond, float64(cycles)/p.Duration.Seconds())
-	got.p50 = append(got.p50, ms(quantile(acquires, 0.5)))
-	got.p99 = append(got.p99, ms(quantile(acquires, 0.99)))
+	got.p50 = append(got.p50, figures.MS(figures.Quantile(acquires, 0.5)))
+	got.p99 = append(got.p99, figures.MS(figures.Quantile(acquires, 0.99)))
 	return nil
 }
 
@@ -110,14 +111,14 @@ func (r *run) handover(ctx context.Context) error {
 				return fmt.Errorf("%s: of %d waiters %d were granted, %d calls failed: %s", s.name(), p.Workers, len(records)-1, sum.Fails, sum.Fail)
 			}
 			took := handovers(records)
-			got[i].p50 = append(got[i].p50, ms(quantile(took, 0.5)))
-			got[i].p99 = append(got[i].p99, ms(quantile(took, 0.99)))
+			got[i].p50 = append(got[i].p50, figures.MS(figures.Quantile(took, 0.5)))
+			got[i].p99 = append(got[i].p99, figures.MS(figures.Quantile(took, 0.99)))
 			r.progress("  %d waiters, round %d of %d, %s: p50 %.2f ms, p99 %.2f ms", p.Workers, round+1, r.size.rounds, s.name(), last(got[i].p50), last(got[i].p99))
 		}
 	}
-	var tail []goal
+	var tail []figures.Goal
 	if r.size.full {
-		tail = []goal{atMost(10)}
+		tail = []figures.Goal{figures.AtMost(10)}
 	}
 	r.compare("handover_p50_ms", "ms", got, func(c cycled) []float64 { return c.p50 })
 	r.compare("handover_p99_ms", "ms", got, func(c cycled) []float64 { return c.p99 }, tail...)

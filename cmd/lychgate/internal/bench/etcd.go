@@ -13,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
@@ -24,7 +25,7 @@ type etcd struct {
 	clients []string
 }
 
-func startEtcd(c *children, program, dir string) (*etcd, error) {
+func startEtcd(c *stage.Children, program, dir string) (*etcd, error) {
 	addrs, err := freeport.Addresses(2 * nodeCount)
 	if err != nil {
 		return nil, err
@@ -67,7 +68,7 @@ func (e *etcd) configure(peers []string) error {
 
 func (e *etcd) config(i int) string { return filepath.Join(e.dir, nodeName(i)+".json") }
 
-func (e *etcd) startNode(i int) (*child, error) {
+func (e *etcd) startNode(i int) (*stage.Child, error) {
 	out, err := logged(e.dir, i)
 	if err != nil {
 		return nil, err
@@ -75,7 +76,7 @@ func (e *etcd) startNode(i int) (*child, error) {
 	defer out.Close() // the child has its own
 	cmd := exec.Command(e.program, "node", e.config(i))
 	cmd.Stdout, cmd.Stderr = out, out
-	return e.children.start(cmd)
+	return e.children.Start(cmd)
 }
 
 func (e *etcd) name() string      { return "etcd" }
@@ -86,7 +87,7 @@ func (e *etcd) worker() *exec.Cmd { return exec.Command(e.program, "worker") }
 func (e *etcd) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return poll(ctx, "start of etcd", func() (bool, error, error) {
+	return stage.Await(ctx, "start of etcd", func() (bool, error, error) {
 		if err := e.broken(e.dir); err != nil {
 			return false, nil, err
 		}
@@ -114,21 +115,21 @@ func (e *etcd) ask(ctx context.Context, args []string) (string, error) {
 	var out, stderr bytes.Buffer
 	cmd := exec.Command(e.program, args...)
 	cmd.Stdout, cmd.Stderr = &out, &stderr
-	p, err := e.children.start(cmd)
+	p, err := e.children.Start(cmd)
 	if err != nil {
 		return "", err
 	}
 	select {
-	case <-p.exited:
+	case <-p.Exited():
 	case <-ctx.Done():
-		p.kill()
+		p.Kill()
 		return "", context.Cause(ctx)
 	case <-time.After(startTimeout):
-		p.kill()
+		p.Kill()
 		return "", errors.New("no answer")
 	}
-	if p.err != nil {
-		return "", fmt.Errorf("%w: %s", p.err, strings.TrimSpace(stderr.String()))
+	if p.Err() != nil {
+		return "", fmt.Errorf("%w: %s", p.Err(), strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
 }

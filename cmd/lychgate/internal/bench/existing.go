@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/coordinator/client"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
@@ -58,7 +59,7 @@ func (e *existing) status(ctx context.Context, addr string) (*lockpb.StatusRespo
 var errExisting = errors.New("the cluster is not this run's")
 
 func (e *existing) leader(context.Context) (int, error) { return 0, errExisting }
-func (e *existing) node(int) *child                     { return nil }
+func (e *existing) node(int) *stage.Child               { return nil }
 func (e *existing) kill(int)                            {}
 func (e *existing) restart(int) error                   { return errExisting }
 func (e *existing) stop()                               {}

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // expiry has many leases end at the same instant, and measures until they are gone, and what others feel of it.
@@ -43,14 +45,14 @@ func (r *run) expiry(ctx context.Context) error {
 		return fmt.Errorf("others: %d calls failed, %d leases lost: %s", sum.Fails, sum.Lost, sum.Fail)
 	}
 	_, acquires := measured(records, load.At(end), load.At(drained.Add(time.Second)))
-	tail, took := quantile(acquires, 0.99), drained.Sub(end)
+	tail, took := figures.Quantile(acquires, 0.99), drained.Sub(end)
 	r.progress("  %d leases were gone %v after their time; others' p99 meanwhile %v (%d acquires)", r.size.expiring, took.Round(time.Millisecond), tail, len(acquires))
-	var within, calm []goal
+	var within, calm []figures.Goal
 	if r.size.full {
-		within, calm = []goal{atMost(2)}, []goal{atMost(200)}
+		within, calm = []figures.Goal{figures.AtMost(2)}, []figures.Goal{figures.AtMost(200)}
 	}
-	r.report.add("expiry_drain_s", "s", took.Seconds(), nil, within...)
-	r.report.add("expiry_others_p99_ms", "ms", ms(tail), nil, calm...)
+	r.report.Add("expiry_drain_s", "s", took.Seconds(), nil, within...)
+	r.report.Add("expiry_others_p99_ms", "ms", figures.MS(tail), nil, calm...)
 	return nil
 }
 
@@ -108,7 +110,7 @@ func (r *run) drain(ctx context.Context, l *lychgate, most uint64) (time.Time, e
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	var when time.Time
-	err = poll(ctx, "drain", func() (bool, error, error) {
+	err = stage.Await(ctx, "drain", func() (bool, error, error) {
 		st, err := load.Status(ctx, l.grpc[at])
 		if err != nil {
 			return false, err, nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 )
 
@@ -24,13 +25,13 @@ func (r *run) failover(ctx context.Context) error {
 			if err != nil {
 				return err
 			}
-			got[i].p50 = append(got[i].p50, ms(took))
-			r.progress("  round %d of %d, %s: %.0f ms, no lease lost of %d", round+1, r.size.failovers, s.name(), ms(took), r.size.held)
+			got[i].p50 = append(got[i].p50, figures.MS(took))
+			r.progress("  round %d of %d, %s: %.0f ms, no lease lost of %d", round+1, r.size.failovers, s.name(), figures.MS(took), r.size.held)
 		}
 	}
-	var half []goal
+	var half []figures.Goal
 	if r.size.full {
-		half = []goal{ratioAtMost(0.5)}
+		half = []figures.Goal{figures.RatioAtMost(0.5)}
 	}
 	r.compare("failover_ms", "ms", got, func(c cycled) []float64 { return c.p50 }, half...)
 	return nil

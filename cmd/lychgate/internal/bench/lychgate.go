@@ -7,11 +7,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
@@ -25,7 +24,7 @@ type lychgate struct {
 }
 
 // startLychgate starts three nodes. With a delay their peer addresses are those of relays.
-func startLychgate(c *children, program, dir string, least, most time.Duration) (*lychgate, error) {
+func startLychgate(c *stage.Children, program, dir string, least, most time.Duration) (*lychgate, error) {
 	addrs, err := freeport.Addresses(3 * nodeCount)
 	if err != nil {
 		return nil, err
@@ -91,27 +90,20 @@ func (l *lychgate) configure(peers, http, listen []string) error {
 
 func (l *lychgate) config(i int) string { return filepath.Join(l.dir, nodeName(i)+".yaml") }
 
-func (l *lychgate) startNode(i int) (*child, error) {
+func (l *lychgate) startNode(i int) (*stage.Child, error) {
 	out, err := logged(l.dir, i)
 	if err != nil {
 		return nil, err
 	}
 	defer out.Close() // the child has its own
-	cmd := l.command("coordinator", "--config", l.config(i))
+	cmd := stage.Lychgate(l.program, "coordinator", "--config", l.config(i))
 	cmd.Stdout, cmd.Stderr = out, out
-	return l.children.start(cmd)
-}
-
-// command runs this program, whatever its file is called, without the settings of the caller's environment: they are of
-// another cluster.
-func (l *lychgate) command(args ...string) *exec.Cmd {
-	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "LYCHGATE_") })
-	return &exec.Cmd{Path: l.program, Args: append([]string{"lychgate"}, args...), Env: env}
+	return l.children.Start(cmd)
 }
 
 func (l *lychgate) name() string      { return "lychgate" }
 func (l *lychgate) addrs() []string   { return l.grpc }
-func (l *lychgate) worker() *exec.Cmd { return l.command("bench", "worker") }
+func (l *lychgate) worker() *exec.Cmd { return stage.Lychgate(l.program, "bench", "worker") }
 
 func (l *lychgate) stop() {
 	l.nodes.stop()
@@ -122,7 +114,7 @@ func (l *lychgate) stop() {
 func (l *lychgate) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	return poll(ctx, "start of lychgate", func() (bool, error, error) {
+	return stage.Await(ctx, "start of lychgate", func() (bool, error, error) {
 		if err := l.broken(l.dir); err != nil {
 			return false, nil, err
 		}
@@ -144,9 +136,9 @@ func (l *lychgate) leader(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	at := 0
-	err := poll(ctx, "leader of lychgate", func() (bool, error, error) {
+	err := stage.Await(ctx, "leader of lychgate", func() (bool, error, error) {
 		for i, addr := range l.grpc {
-			if l.running[i].ended() {
+			if l.running[i].Ended() {
 				continue
 			}
 			st, err := load.Status(ctx, addr)

@@ -1,14 +1,12 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"fmt"
-	"os"
-	"strconv"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // fillTimeout bounds how long a population is filled.
@@ -33,12 +31,12 @@ func (r *run) memory(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var most []goal
+	var most []figures.Goal
 	if r.size.full {
-		most = []goal{atMost(200)}
+		most = []figures.Goal{figures.AtMost(200)}
 	}
-	r.report.add("bytes_per_lease", "B", used.all, peer, most...)
-	r.report.add("private_bytes_per_lease", "B", used.private, peerAnon)
+	r.report.Add("bytes_per_lease", "B", used.All, peer, most...)
+	r.report.Add("private_bytes_per_lease", "B", used.Private, peerAnon)
 	return nil
 }
 
@@ -57,15 +55,12 @@ func (r *run) peerMemory(ctx context.Context) (all, private *float64, err error)
 		return nil, nil, err
 	}
 	r.remark("memory: etcd has %d leases, with a key each", r.size.peerLeases)
-	return new(used.all), new(used.private), nil
+	return new(used.All), new(used.Private), nil
 }
 
-// resident is what a process has in memory: all of it, and the part that belongs to no file.
-type resident struct{ all, private float64 }
-
 // memoryOf is what a lease costs the worst node of a side.
-func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error) {
-	var worst resident
+func (r *run) memoryOf(ctx context.Context, s side, leases int) (stage.Resident, error) {
+	var worst stage.Resident
 	if err := s.awaitReady(ctx); err != nil {
 		return worst, err
 	}
@@ -82,17 +77,17 @@ func (r *run) memoryOf(ctx context.Context, s side, leases int) (resident, error
 	if err != nil {
 		return worst, err
 	}
-	defer crew.child.kill()
+	defer crew.child.Kill()
 	r.progress("  %s: %d leases after %v", s.name(), leases, time.Since(began).Round(time.Second/10))
 	after, err := r.settle(ctx, s)
 	if err != nil {
 		return worst, err
 	}
 	for i := range after {
-		worst.all = max(worst.all, (after[i].all-before[i].all)/float64(leases))
-		worst.private = max(worst.private, (after[i].private-before[i].private)/float64(leases))
+		worst.All = max(worst.All, (after[i].All-before[i].All)/float64(leases))
+		worst.Private = max(worst.Private, (after[i].Private-before[i].Private)/float64(leases))
 		r.progress("  %s, node %d: %.0f MB, empty %.0f MB (private: %.0f MB, %.0f MB)",
-			s.name(), i+1, after[i].all/1e6, before[i].all/1e6, after[i].private/1e6, before[i].private/1e6)
+			s.name(), i+1, after[i].All/1e6, before[i].All/1e6, after[i].Private/1e6, before[i].Private/1e6)
 	}
 	return worst, nil
 }
@@ -133,9 +128,9 @@ func (r *run) fillPlan(s side, leases int) load.Plan {
 // settle waits until the nodes' memory has stopped to change, and tells it. What was freed goes back to the system bit by
 // bit, and what is garbage is seen at the latest by the collection that the Go runtime makes of an idle program every two
 // minutes; at the full size that is waited for.
-func (r *run) settle(ctx context.Context, s side) ([nodeCount]resident, error) {
+func (r *run) settle(ctx context.Context, s side) ([nodeCount]stage.Resident, error) {
 	const step, most = 500 * time.Millisecond, 60
-	var now, past [nodeCount]resident
+	var now, past [nodeCount]stage.Resident
 	still := 0
 	if err := pause(ctx, r.size.idle); err != nil {
 		return now, err
@@ -146,12 +141,12 @@ func (r *run) settle(ctx context.Context, s side) ([nodeCount]resident, error) {
 		}
 		changed := false
 		for i := range now {
-			m, err := residentOf(s.node(i).pid())
+			m, err := stage.ResidentOf(s.node(i).PID())
 			if err != nil {
 				return now, err
 			}
 			now[i] = m
-			changed = changed || m.all > past[i].all*1.005 || m.all < past[i].all*0.995
+			changed = changed || m.All > past[i].All*1.005 || m.All < past[i].All*0.995
 		}
 		if still++; changed {
 			still, past = 0, now
@@ -161,29 +156,4 @@ func (r *run) settle(ctx context.Context, s side) ([nodeCount]resident, error) {
 		}
 	}
 	return now, nil
-}
-
-// residentOf reads a process's memory from proc(5).
-func residentOf(pid int) (resident, error) {
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return resident{}, err
-	}
-	all, err := field(text, "VmRSS:")
-	if err != nil {
-		return resident{}, err
-	}
-	private, err := field(text, "RssAnon:")
-	return resident{all: all, private: private}, err
-}
-
-// field is a field of /proc/PID/status in bytes.
-func field(text []byte, name string) (float64, error) {
-	for line := range bytes.Lines(text) {
-		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
-			kb, err := strconv.ParseFloat(string(bytes.TrimSuffix(bytes.TrimSpace(rest), []byte(" kB"))), 64)
-			return kb * 1024, err
-		}
-	}
-	return 0, fmt.Errorf("there is no field %s", name)
 }

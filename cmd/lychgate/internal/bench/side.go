@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // nodeCount is how many nodes a cluster has.
@@ -17,7 +18,6 @@ const nodeCount = 3
 // Bounds of a cluster's life.
 const (
 	startTimeout = 60 * time.Second
-	pollInterval = 20 * time.Millisecond
 )
 
 // side is one of the two that are measured: a running cluster and its kind of workers.
@@ -28,7 +28,7 @@ type side interface {
 	awaitReady(ctx context.Context) error
 	// leader blocks until there is one, and tells which node it is.
 	leader(ctx context.Context) (int, error)
-	node(i int) *child
+	node(i int) *stage.Child
 	// kill ends a node with SIGKILL; restart starts it again.
 	kill(i int)
 	restart(i int) error
@@ -39,14 +39,14 @@ type side interface {
 
 // nodes are the processes of a cluster.
 type nodes struct {
-	children *children
-	running  [nodeCount]*child
-	start    func(i int) (*child, error)
+	children *stage.Children
+	running  [nodeCount]*stage.Child
+	start    func(i int) (*stage.Child, error)
 }
 
-func (n *nodes) node(i int) *child { return n.running[i] }
+func (n *nodes) node(i int) *stage.Child { return n.running[i] }
 
-func (n *nodes) kill(i int) { n.running[i].kill() }
+func (n *nodes) kill(i int) { n.running[i].Kill() }
 
 func (n *nodes) restart(i int) error {
 	p, err := n.start(i)
@@ -69,7 +69,7 @@ func (n *nodes) startAll() error {
 func (n *nodes) stop() {
 	for _, p := range n.running {
 		if p != nil {
-			p.kill()
+			p.Kill()
 		}
 	}
 }
@@ -77,8 +77,8 @@ func (n *nodes) stop() {
 // broken is an error if a node that should run has ended.
 func (n *nodes) broken(dir string) error {
 	for i, p := range n.running {
-		if p != nil && p.ended() {
-			return fmt.Errorf("node %d ended: %w; see %s", i+1, p.err, filepath.Join(dir, logName(i)))
+		if p != nil && p.Ended() {
+			return fmt.Errorf("node %d ended: %w; see %s", i+1, p.Err(), filepath.Join(dir, logName(i)))
 		}
 	}
 	return nil
@@ -91,23 +91,6 @@ func logName(i int) string { return nodeName(i) + ".log" }
 // logged opens the log of a node, to which it goes on writing when it is started again.
 func logged(dir string, i int) (*os.File, error) {
 	return os.OpenFile(filepath.Join(dir, logName(i)), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
-}
-
-// poll calls fn until it is done, fails for good, or ctx ends; then it tells what was lacking.
-func poll(ctx context.Context, what string, fn func() (done bool, lacking, final error)) error {
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	for {
-		done, lacking, final := fn()
-		if done || final != nil {
-			return final
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), lacking)
-		}
-	}
 }
 
 // planFor is what every plan has in common.

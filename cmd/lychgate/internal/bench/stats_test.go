@@ -7,32 +7,6 @@ import (
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 )
 
-func TestMedian(t *testing.T) {
-	for _, tt := range []struct {
-		values []float64
-		want   float64
-	}{{nil, 0}, {[]float64{7}, 7}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 3, 2}, 2.5}} {
-		if got := median(tt.values); got != tt.want {
-			t.Errorf("median of %v: got %v, want %v", tt.values, got, tt.want)
-		}
-	}
-}
-
-func TestQuantile(t *testing.T) {
-	var d []time.Duration
-	for i := range 100 {
-		d = append(d, time.Duration(100-i))
-	}
-	for q, want := range map[float64]time.Duration{0: 1, 0.5: 51, 0.99: 100, 1: 100} {
-		if got := quantile(d, q); got != want {
-			t.Errorf("quantile %v: got %v, want %v", q, got, want)
-		}
-	}
-	if quantile(nil, 0.5) != 0 {
-		t.Error("of nothing: want 0")
-	}
-}
-
 func TestMeasuredCountsWhatFallsIntoTheTime(t *testing.T) {
 	cycles, acquires := measured([]load.Record{
 		{Asked: 5, Granted: 9, Answered: 12},  // asked before, ended within
@@ -90,12 +64,11 @@ func TestTrafficIsTheMeanOfATime(t *testing.T) {
 	}
 }
 
-func TestMemoryOfAProcess(t *testing.T) {
-	text := []byte("Name:\tx\nVmRSS:\t   2048 kB\nRssAnon:\t   1024 kB\n")
-	if got, err := field(text, "VmRSS:"); err != nil || got != 2<<20 {
-		t.Errorf("got %v, %v", got, err)
+func TestFailures(t *testing.T) {
+	if got := failures(0, ""); got != "0 failed" {
+		t.Errorf("got %q", got)
 	}
-	if _, err := field(text, "RssFile:"); err == nil {
-		t.Error("a field that is not there was read")
+	if got := failures(3, "overloaded"); got != "3 failed (overloaded)" {
+		t.Errorf("got %q", got)
 	}
 }

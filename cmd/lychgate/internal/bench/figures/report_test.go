@@ -1,4 +1,4 @@
-package bench
+package figures
 
 import (
 	"strings"
@@ -6,11 +6,11 @@ import (
 )
 
 func TestResultLines(t *testing.T) {
-	var r Report
-	r.add("lock_cycles_per_s_w512", "1/s", 18000, new(2000.0), ratioAtLeast(8))
-	r.add("acquire_p99_ms_w512", "ms", 50.125, new(200.5), ratioAtMost(0.2))
-	r.add("bytes_per_lease", "B", 180, nil, atMost(200), ratioAtMost(1))
-	r.add("nothing", "ms", 0.01234, new(0.0))
+	r := Report{Peer: "etcd"}
+	r.Add("lock_cycles_per_s_w512", "1/s", 18000, new(2000.0), RatioAtLeast(8))
+	r.Add("acquire_p99_ms_w512", "ms", 50.125, new(200.5), RatioAtMost(0.2))
+	r.Add("bytes_per_lease", "B", 180, nil, AtMost(200), RatioAtMost(1))
+	r.Add("nothing", "ms", 0.01234, new(0.0))
 	want := []string{
 		"RESULT lock_cycles_per_s_w512=18000 unit=1/s peer=2000 ratio=9",
 		"RESULT acquire_p99_ms_w512=50.12 unit=ms peer=200.5 ratio=0.2500",
@@ -41,23 +41,14 @@ func TestResultLines(t *testing.T) {
 
 // Without the other side, and without goals, their columns would be empty.
 func TestReportLeavesOutColumnsThatNobodyHas(t *testing.T) {
-	var r Report
-	r.add("acquire_p99_ms_w512", "ms", 50.125, nil, ratioAtMost(0.2))
+	r := Report{Peer: "etcd"}
+	r.Add("acquire_p99_ms_w512", "ms", 50.125, nil, RatioAtMost(0.2))
 	var out strings.Builder
 	if err := r.Print(&out); err != nil {
 		t.Fatal(err)
 	}
 	if first, _, _ := strings.Cut(out.String(), "\n"); strings.Join(strings.Fields(first), " ") != "WHAT UNIT LYCHGATE" {
 		t.Errorf("the columns are %q", first)
-	}
-}
-
-func TestFailures(t *testing.T) {
-	if got := failures(0, ""); got != "0 failed" {
-		t.Errorf("got %q", got)
-	}
-	if got := failures(3, "overloaded"); got != "3 failed (overloaded)" {
-		t.Errorf("got %q", got)
 	}
 }
 
