@@ -80,6 +80,8 @@ type Lease struct {
 	MaxWaiters  int           `koanf:"max_waiters"`  // of one resource
 	MaxRequests int           `koanf:"max_requests"` // remembered requests of one client
 	MaxExpiries int           `koanf:"max_expiries"` // overdue leases ended by one log entry
+	// Remembered requests of one tenant in each group, those of leases and waits included; a tenant's policy goes before it.
+	MaxTenantRequests int `koanf:"max_tenant_requests"`
 }
 
 // Limits bounds what one node holds for its callers. Past a bound the answer is OVERLOADED.
@@ -131,6 +133,8 @@ func DefaultConfig() Config {
 			MaxWaiters:  10_000,
 			MaxRequests: 10_000,
 			MaxExpiries: 2_500,
+
+			MaxTenantRequests: 4_000_000,
 		},
 		Limits: Limits{Connections: 10_000, Calls: 100_000},
 		Audit:  Audit{MaxBytes: 100 << 20, Keep: 10},

@@ -202,5 +202,6 @@ func (c Config) lock() lock.Config {
 		DefaultTTL: l.DefaultTTL, MinTTL: l.MinTTL, MaxTTL: l.MaxTTL, MaxWait: l.MaxWait,
 		RetryWindow: l.RetryWindow, Grace: l.Grace, ClaimWindow: l.ClaimWindow, HeadStart: l.HeadStart,
 		MaxWaiters: l.MaxWaiters, MaxRequests: l.MaxRequests, MaxExpiries: l.MaxExpiries,
+		MaxTenantRequests: l.MaxTenantRequests,
 	}
 }

@@ -163,6 +163,7 @@ func (c Config) validateLease(f *faults) {
 	}
 	counts(f, map[string]int64{
 		"lease.max_waiters": int64(l.MaxWaiters), "lease.max_requests": int64(l.MaxRequests), "lease.max_expiries": int64(l.MaxExpiries),
+		"lease.max_tenant_requests": int64(l.MaxTenantRequests),
 	})
 }
 

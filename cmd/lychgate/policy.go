@@ -112,7 +112,7 @@ func policyFields(p *lockpb.Policy) []string {
 	for _, n := range []struct {
 		flag  string
 		count *int64
-	}{{"--max-leases", p.MaxLeases}, {"--acquire-rate", p.AcquireRate}, {"--burst", p.AcquireBurst}} {
+	}{{"--max-leases", p.MaxLeases}, {"--max-requests", p.MaxRequests}, {"--acquire-rate", p.AcquireRate}, {"--burst", p.AcquireBurst}} {
 		if n.count != nil {
 			out = append(out, n.flag+" "+strconv.FormatInt(*n.count, 10))
 		}
@@ -199,5 +199,5 @@ func inPolicyFlags(err error) error {
 
 var policyWords = strings.NewReplacer(
 	"default_ttl", "--default-ttl", "min_ttl", "--min-ttl", "max_ttl", "--max-ttl", "max_hold", "--max-hold",
-	"lock_delay", "--lock-delay", "max_waiters", "--max-waiters", "max_leases", "--max-leases",
+	"lock_delay", "--lock-delay", "max_waiters", "--max-waiters", "max_leases", "--max-leases", "max_requests", "--max-requests",
 	"acquire_rate", "--acquire-rate", "acquire_burst", "--burst")

@@ -81,6 +81,7 @@ type policyFlags struct {
 	modes                  []string
 	maxWaiters             int32
 	maxLeases, rate, burst int64
+	maxRequests            int64
 }
 
 func (f *policyFlags) add(cmd *cobra.Command) {
@@ -93,6 +94,7 @@ func (f *policyFlags) add(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.modes, "modes", nil, "prefix: the `modes` that are granted, of exclusive and shared")
 	flags.Int32Var(&f.maxWaiters, "max-waiters", 0, "prefix: waiters of one resource; tenant: all of its")
 	flags.Int64Var(&f.maxLeases, "max-leases", 0, "tenant: leases and waiters")
+	flags.Int64Var(&f.maxRequests, "max-requests", 0, "tenant: remembered requests, those of leases and waits included")
 	flags.Int64Var(&f.rate, "acquire-rate", 0, "tenant: acquires per second")
 	flags.Int64Var(&f.burst, "burst", 0, "tenant: acquires at once after a pause (default: as many as in one second)")
 	completes(cmd, "modes", "exclusive", "shared", "exclusive,shared")
@@ -123,7 +125,7 @@ func (f *policyFlags) fill(flags *pflag.FlagSet, p *lockpb.Policy) error {
 		flag  string
 		given int64
 		field **int64
-	}{{"max-leases", f.maxLeases, &p.MaxLeases}, {"acquire-rate", f.rate, &p.AcquireRate}, {"burst", f.burst, &p.AcquireBurst}} {
+	}{{"max-leases", f.maxLeases, &p.MaxLeases}, {"max-requests", f.maxRequests, &p.MaxRequests}, {"acquire-rate", f.rate, &p.AcquireRate}, {"burst", f.burst, &p.AcquireBurst}} {
 		if flags.Changed(n.flag) {
 			*n.field = proto.Int64(n.given)
 		}

@@ -4486,6 +4486,7 @@ type Policy struct {
 	MaxLeases     *int64 `protobuf:"varint,11,opt,name=max_leases,json=maxLeases,proto3,oneof" json:"max_leases,omitempty"`
 	AcquireRate   *int64 `protobuf:"varint,12,opt,name=acquire_rate,json=acquireRate,proto3,oneof" json:"acquire_rate,omitempty"`    // per second of lease time
 	AcquireBurst  *int64 `protobuf:"varint,13,opt,name=acquire_burst,json=acquireBurst,proto3,oneof" json:"acquire_burst,omitempty"` // acquires that may come at once
+	MaxRequests   *int64 `protobuf:"varint,14,opt,name=max_requests,json=maxRequests,proto3,oneof" json:"max_requests,omitempty"`    // remembered ones, those of leases and waits included
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4618,6 +4619,13 @@ func (x *Policy) GetAcquireRate() int64 {
 func (x *Policy) GetAcquireBurst() int64 {
 	if x != nil && x.AcquireBurst != nil {
 		return *x.AcquireBurst
+	}
+	return 0
+}
+
+func (x *Policy) GetMaxRequests() int64 {
+	if x != nil && x.MaxRequests != nil {
+		return *x.MaxRequests
 	}
 	return 0
 }
@@ -5501,7 +5509,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12*\n" +
 	"\x04edge\x18\x02 \x01(\v2\x16.lychgate.lock.v1.EdgeR\x04edge\x12-\n" +
 	"\x05cycle\x18\x03 \x03(\v2\x17.lychgate.lock.v1.PartyR\x05cycle\"\x0e\n" +
-	"\fKillResponse\"\xe3\x04\n" +
+	"\fKillResponse\"\x9c\x05\n" +
 	"\x06Policy\x12\x18\n" +
 	"\x06prefix\x18\x01 \x01(\tH\x00R\x06prefix\x12\x18\n" +
 	"\x06tenant\x18\x02 \x01(\tH\x00R\x06tenant\x12$\n" +
@@ -5521,7 +5529,8 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"max_leases\x18\v \x01(\x03H\tR\tmaxLeases\x88\x01\x01\x12&\n" +
 	"\facquire_rate\x18\f \x01(\x03H\n" +
 	"R\vacquireRate\x88\x01\x01\x12(\n" +
-	"\racquire_burst\x18\r \x01(\x03H\vR\facquireBurst\x88\x01\x01B\x04\n" +
+	"\racquire_burst\x18\r \x01(\x03H\vR\facquireBurst\x88\x01\x01\x12&\n" +
+	"\fmax_requests\x18\x0e \x01(\x03H\fR\vmaxRequests\x88\x01\x01B\x04\n" +
 	"\x02ofB\x0e\n" +
 	"\f_default_ttlB\n" +
 	"\n" +
@@ -5536,7 +5545,8 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\a_sharedB\r\n" +
 	"\v_max_leasesB\x0f\n" +
 	"\r_acquire_rateB\x10\n" +
-	"\x0e_acquire_burst\"D\n" +
+	"\x0e_acquire_burstB\x0f\n" +
+	"\r_max_requests\"D\n" +
 	"\x10PutPolicyRequest\x120\n" +
 	"\x06policy\x18\x01 \x01(\v2\x18.lychgate.lock.v1.PolicyR\x06policy\"\x13\n" +
 	"\x11PutPolicyResponse\"O\n" +

@@ -45,6 +45,8 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 		out = refuse(lockpb.Reason_TOO_MANY_WAITERS, fmt.Sprintf("%d already wait, and more are not allowed", r.Count))
 	case lock.ReasonTooManyRequests:
 		out = refuse(lockpb.Reason_TOO_MANY_REQUESTS, fmt.Sprintf("%d requests of this client are remembered", r.Count))
+	case lock.ReasonTooManyTenantRequests:
+		out = refuse(lockpb.Reason_TOO_MANY_REQUESTS, fmt.Sprintf("%d requests of this tenant are remembered, as many as may be", r.Count))
 	case lock.ReasonTokensExhausted:
 		out = refuse(lockpb.Reason_TOKENS_EXHAUSTED, "the fencing tokens of this incarnation are used up")
 	case lock.ReasonNotInitialised:

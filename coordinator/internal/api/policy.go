@@ -122,7 +122,7 @@ func policyOf(p lock.TargetedPolicy) *lockpb.Policy {
 		DefaultTtl: optionalMillis(p.Policy.DefaultTTL), MinTtl: optionalMillis(p.Policy.MinTTL), MaxTtl: optionalMillis(p.Policy.MaxTTL),
 		MaxHold: optionalMillis(p.Policy.MaxHold), LockDelay: optionalMillis(p.Policy.LockDelay),
 		Exclusive: p.Policy.Exclusive, Shared: p.Policy.Shared,
-		MaxLeases: p.Policy.MaxLeases, AcquireRate: p.Policy.AcquireRate, AcquireBurst: p.Policy.AcquireBurst,
+		MaxLeases: p.Policy.MaxLeases, MaxRequests: p.Policy.MaxRequests, AcquireRate: p.Policy.AcquireRate, AcquireBurst: p.Policy.AcquireBurst,
 	}
 	if p.Policy.MaxWaiters != nil {
 		out.MaxWaiters = proto.Int32(int32(*p.Policy.MaxWaiters)) // it came in as one

@@ -146,6 +146,21 @@ func TestPolicyOfATenantIsKeptTo(t *testing.T) {
 	_, err = n.locks.Acquire(as(c.context(), "other:worker"), acquireOf("ledger/C", "C", "1", 0))
 	check(t, err)
 
+	c.put(n, ofTenant("forgetful", &lockpb.Policy{MaxRequests: proto.Int64(2)}))
+	forgetful := as(c.context(), "forgetful:worker")
+	for _, client := range []string{"A", "B"} { // ended leases are remembered, too
+		out, err := n.locks.Acquire(forgetful, acquireOf("f", client, "1", 0))
+		check(t, err)
+		_, err = n.locks.Release(forgetful, &lockpb.ReleaseRequest{LeaseId: out.GetLeaseId()})
+		check(t, err)
+	}
+	_, err = n.locks.Acquire(forgetful, acquireOf("f", "C", "1", 0))
+	if r := wantRefusal(t, err, lockpb.Reason_TOO_MANY_REQUESTS, lockpb.Applied_NO); !strings.Contains(r.message, "2 requests of this tenant") {
+		t.Errorf("refused with %q", r.message)
+	}
+	_, err = n.locks.Cancel(forgetful, &lockpb.CancelRequest{Resource: "f", ClientId: "C", RequestId: "2"})
+	wantRefusal(t, err, lockpb.Reason_TOO_MANY_REQUESTS, lockpb.Applied_NO)
+
 	c.put(n, ofTenant("burst", &lockpb.Policy{AcquireRate: proto.Int64(1), AcquireBurst: proto.Int64(2)}))
 	burst := as(c.context(), "burst:worker")
 	for _, request := range []string{"1", "2"} {
@@ -236,6 +251,8 @@ func TestBadPolicies(t *testing.T) {
 		"default below shortest":          {ofPrefix("a/", &lockpb.Policy{DefaultTtl: number(3000), MinTtl: number(4000)}), "default_ttl", "below min_ttl, 4000 ms"},
 		"hold below shortest":             {ofPrefix("a/", &lockpb.Policy{MaxHold: number(3000), MinTtl: number(4000)}), "max_hold", "below min_ttl, 4000 ms"},
 		"no mode":                         {ofPrefix("a/", &lockpb.Policy{Exclusive: proto.Bool(false), Shared: proto.Bool(false)}), "exclusive", "nothing could be acquired"},
+		"max_requests of a prefix":        {ofPrefix("a/", &lockpb.Policy{MaxRequests: number(1)}), "max_requests", "of a tenant"},
+		"max_requests of nothing":         {ofTenant("a", &lockpb.Policy{MaxRequests: number(0)}), "max_requests", "between 1 and"},
 		"a burst without a rate":          {ofTenant("a", &lockpb.Policy{AcquireBurst: number(5)}), "acquire_burst", "without acquire_rate"},
 		"a rate of 0":                     {ofTenant("a", &lockpb.Policy{AcquireRate: number(0)}), "acquire_rate", "0 is not between"},
 		"negative waiters":                {ofPrefix("a/", &lockpb.Policy{MaxWaiters: small(-1)}), "max_waiters", "-1 is not between"},

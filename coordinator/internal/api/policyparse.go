@@ -44,7 +44,8 @@ func parsePolicy(in *lockpb.Policy) (lock.Target, lock.Policy, *refusal) {
 		Shared:     p.flag("shared", in.Shared),
 		MaxWaiters: p.waiters(in.MaxWaiters),
 		MaxLeases:  p.count("max_leases", in.MaxLeases, 0, maxPolicyLeases),
-		// A rate of 0 would be a tenant that cannot acquire: that is what access rules are for.
+		// A rate or memory of 0 would be a tenant that cannot acquire: that is what access rules are for.
+		MaxRequests:  p.count("max_requests", in.MaxRequests, 1, maxPolicyLeases),
 		AcquireRate:  p.count("acquire_rate", in.AcquireRate, 1, maxPolicyAcquires),
 		AcquireBurst: p.count("acquire_burst", in.AcquireBurst, 1, maxPolicyAcquires),
 	}

@@ -51,7 +51,7 @@ func outwardOf(reason lockpb.Reason) outward {
 	case lockpb.Reason_TOO_MANY_WAITERS:
 		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "the queue of this resource is full: try later"}
 	case lockpb.Reason_TOO_MANY_REQUESTS:
-		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "this client_id has too many requests remembered: slow down, or number and acknowledge them"}
+		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "too many requests of this client_id or tenant are remembered: slow down, or number and acknowledge them"}
 	case lockpb.Reason_OVERLOADED:
 		return outward{codes.ResourceExhausted, http.StatusTooManyRequests, no, "try again after retry_after"}
 	case lockpb.Reason_NO_LEADER:

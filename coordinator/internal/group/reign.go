@@ -232,7 +232,11 @@ func (r *reign) firstCommands(ctx context.Context, info lock.Info) ([]lock.Comma
 		if err != nil {
 			return nil, fmt.Errorf("name of the cluster: %w", err)
 		}
-		commands = append(commands, lock.Init{Cluster: name, Version: config.Version, Config: config.Lock})
+		first := lock.Init{Cluster: name, Version: config.Version, Config: config.Lock}
+		if config.Version < 2 {
+			first.Config.MaxTenantRequests = 0 // not known there
+		}
+		commands = append(commands, first)
 	}
 	commands = append(commands, lock.NewLeader{Node: config.Node, Term: r.term})
 	if key := *r.group.key.Load(); key.KeyID != "" && !r.group.Signable() {

@@ -36,6 +36,8 @@ func (c Config) Validate() error {
 		return errors.New("MaxRequests is not above 0")
 	case c.MaxExpiries <= 0:
 		return errors.New("MaxExpiries is not above 0")
+	case c.MaxTenantRequests < 0:
+		return errors.New("MaxTenantRequests is below 0")
 	}
 	return nil
 }

@@ -46,6 +46,10 @@ type Config struct {
 	MaxWaiters  int           // of one resource
 	MaxRequests int           // remembered requests of one client
 	MaxExpiries int           // overdue leases ended by one log entry, besides those that it touches
+
+	// MaxTenantRequests is how many requests of one tenant are remembered at most, live ones included, unless its policy says
+	// otherwise. 0 is without a bound, as in clusters that were created in version 1.
+	MaxTenantRequests int
 }
 
 // NewLeader is the first command of a leader in its term: it un-attaches every waiter, since the calls that

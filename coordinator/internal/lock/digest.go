@@ -97,6 +97,10 @@ func (d *digester) later(h Header) {
 	for _, p := range h.Policies {
 		d.policy(p)
 	}
+	if most := h.Config.MaxTenantRequests; most != 0 {
+		d.text("tenant requests")
+		d.number(uint64(most))
+	}
 }
 
 func (d *digester) policy(p SavedPolicy) {
@@ -113,6 +117,10 @@ func (d *digester) policy(p SavedPolicy) {
 	maybe(d, p.Policy.MaxWaiters)
 	for _, v := range []*int64{p.Policy.MaxLeases, p.Policy.AcquireRate, p.Policy.AcquireBurst} {
 		maybe(d, v)
+	}
+	if most := p.Policy.MaxRequests; most != nil { // came later than the others
+		d.text("requests")
+		d.number(uint64(*most))
 	}
 }
 

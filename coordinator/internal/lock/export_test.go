@@ -321,6 +321,7 @@ func (m *Machine) checkTenants() error {
 	for _, q := range m.requests.slots() {
 		r := m.requests.get(q)
 		t := counts[m.clients.get(r.client).identity.Tenant()]
+		t.requests++
 		switch r.stage {
 		case StageWaiting:
 			t.waiters++

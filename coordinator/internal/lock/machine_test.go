@@ -295,17 +295,17 @@ func tokens(t *testing.T, log []lock.Entry, restoreAt int) []string {
 
 func TestNamesAreComplete(t *testing.T) {
 	for name, text := range map[string]string{
-		"reason": lock.ReasonIncarnationTooHigh.String(), "end": lock.EndRecovered.String(),
+		"reason": lock.ReasonTooManyTenantRequests.String(), "end": lock.EndRecovered.String(),
 		"wait": lock.WaitRecovered.String(), "state": lock.RequestEnded.String(),
 	} {
 		if strings.HasPrefix(text, "unknown") {
 			t.Errorf("the last %s has no name", name)
 		}
 	}
-	if got := (lock.ReasonIncarnationTooHigh + 1).String(); got != "unknown(37)" {
+	if got := (lock.ReasonTooManyTenantRequests + 1).String(); got != "unknown(38)" {
 		t.Errorf("a reason that is none is %q", got)
 	}
-	for r := lock.ReasonHeld; r <= lock.ReasonIncarnationTooHigh; r++ {
+	for r := lock.ReasonHeld; r <= lock.ReasonTooManyTenantRequests; r++ {
 		if strings.HasPrefix(r.String(), "unknown") {
 			t.Errorf("reason %d has no name", uint8(r))
 		}

@@ -90,7 +90,7 @@ func (l line) policy() lock.Policy {
 	p := lock.Policy{
 		DefaultTTL: duration("default"), MinTTL: duration("min"), MaxTTL: duration("max"), MaxHold: duration("hold"),
 		LockDelay: duration("delay"), Exclusive: flag("exclusive"), Shared: flag("shared"),
-		MaxLeases: number("leases"), AcquireRate: number("rate"), AcquireBurst: number("burst"),
+		MaxLeases: number("leases"), MaxRequests: number("requests"), AcquireRate: number("rate"), AcquireBurst: number("burst"),
 	}
 	if n := number("waiters"); n != nil {
 		p.MaxWaiters = new(int(*n))

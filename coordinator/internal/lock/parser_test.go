@@ -20,7 +20,7 @@ import (
 //	break RESOURCE                leader NODE term=
 //	key NODE ID                   tick
 //	renew-many LEASE… [by=]       kill CLIENT/ID [lease= ahead=CLIENT/ID by=]
-//	policy prefix|tenant [NAME] [default= min= max= hold= delay= exclusive= shared= waiters= leases= rate= burst= by=]
+//	policy prefix|tenant [NAME] [default= min= max= hold= delay= exclusive= shared= waiters= leases= requests= rate= burst= by=]
 //	unpolicy prefix|tenant [NAME] [by=]
 //	version N                     retire NODE ID after=
 //	member ID [peer=]             drop ID                 recover CLUSTER INCARNATION

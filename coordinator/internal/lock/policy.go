@@ -39,6 +39,7 @@ type Policy struct {
 	MaxWaiters *int
 	// Of a tenant. Waiters count as leases, so that no grant passes the bound.
 	MaxLeases    *int64
+	MaxRequests  *int64 // remembered ones, live ones included; absent: Config.MaxTenantRequests
 	AcquireRate  *int64 // new acquires a second, refused ones included
 	AcquireBurst *int64 // how many at once after a pause; absent: as many as in one second
 }
@@ -276,13 +277,14 @@ func (m *Machine) fits(t Target, p Policy) bool {
 	ttl := func(d *time.Duration) bool { return within(d, m.config.MinTTL, m.config.MaxTTL) }
 	switch t.Kind {
 	case TargetPrefix:
-		return len(t.Name) <= lease.MaxResource && p.MaxLeases == nil && p.AcquireRate == nil && p.AcquireBurst == nil &&
+		return len(t.Name) <= lease.MaxResource && p.MaxLeases == nil && p.MaxRequests == nil && p.AcquireRate == nil && p.AcquireBurst == nil &&
 			ttl(p.DefaultTTL) && ttl(p.MinTTL) && ttl(p.MaxTTL) && within(p.MaxHold, 0, maxDuration) &&
 			within(p.LockDelay, 0, m.config.MaxTTL) && within(p.MaxWaiters, 0, maxPolicyWaiters)
 	case TargetTenant:
 		return len(t.Name) <= lease.MaxResource && p.DefaultTTL == nil && p.MinTTL == nil && p.MaxTTL == nil && p.MaxHold == nil &&
 			p.LockDelay == nil && p.Exclusive == nil && p.Shared == nil && within(p.MaxWaiters, 0, maxPolicyLeases) &&
-			within(p.MaxLeases, 0, maxPolicyLeases) && within(p.AcquireRate, 1, maxPolicyAcquires) &&
+			within(p.MaxLeases, 0, maxPolicyLeases) && within(p.MaxRequests, 1, maxPolicyLeases) &&
+			within(p.AcquireRate, 1, maxPolicyAcquires) &&
 			within(p.AcquireBurst, 1, maxPolicyAcquires) && (p.AcquireBurst == nil || p.AcquireRate != nil)
 	}
 	return false

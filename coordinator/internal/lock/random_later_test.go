@@ -98,6 +98,8 @@ func (w *world) setField(p *lock.Policy, field string) {
 		p.MaxWaiters = new(rapid.IntRange(-1, 3).Draw(w.t, field))
 	case "leases":
 		p.MaxLeases = new(int64(rapid.IntRange(-1, 3).Draw(w.t, field)))
+	case "requests":
+		p.MaxRequests = new(int64(rapid.IntRange(0, 6).Draw(w.t, field)))
 	case "rate":
 		p.AcquireRate = new(int64(rapid.IntRange(0, 3).Draw(w.t, field)))
 	case "burst":

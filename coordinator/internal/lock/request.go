@@ -69,7 +69,9 @@ func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, asOf L
 		seq: m.nextSeq(), until: m.untilFor(asOf), client: client, cell: at.cell, class: at.class, stage: s,
 	})
 	m.byRequest.add(m.hashOfRequest(q), q)
-	m.clients.edit(client).requests++
+	c := m.clients.edit(client)
+	c.requests++
+	m.tenants.edit(c.tenant).requests++
 	return q
 }
 
@@ -169,6 +171,7 @@ func (m *Machine) forget(q slot) {
 	rec := m.requests.get(q)
 	c := m.clients.edit(rec.client)
 	c.requests--
+	m.tenants.edit(c.tenant).requests--
 	c.until = max(c.until, rec.until)
 	m.unnumber(c, q, rec.sequence)
 	m.oblivions.remove(q)
@@ -239,6 +242,9 @@ func (m *Machine) forestall(c Cancel) Result {
 	}
 	if client, ok := m.findClient(c.Identity, c.Client); ok && int(m.clients.peek(client).requests) >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
+	}
+	if refused := m.admitMemory(c.Identity); refused != nil {
+		return refused
 	}
 	q := m.record(c.Identity, c.Client, m.texts.spellID(c.Request), c.AsOf, StageForestalled)
 	rec := m.requests.get(q)

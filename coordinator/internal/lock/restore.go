@@ -155,6 +155,7 @@ func (r *Restorer) Request(s SavedRequest) error {
 	m.byRequest.add(m.hashOfRequest(q), q)
 	c := m.clients.edit(r.client)
 	c.requests++
+	m.tenants.edit(c.tenant).requests++
 	if s.Sequence > c.acknowledged {
 		m.number(r.client, q, s.Sequence)
 	}

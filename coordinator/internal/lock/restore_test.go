@@ -46,7 +46,7 @@ func everyPolicy() [2]lock.PutPolicy {
 			LockDelay: new(50 * time.Minute), Exclusive: new(true), Shared: new(false), MaxWaiters: new(5),
 		}},
 		{Target: lock.Target{Kind: lock.TargetTenant}, Policy: lock.Policy{
-			MaxWaiters: new(7), MaxLeases: new(int64(100)), AcquireRate: new(int64(3)), AcquireBurst: new(int64(100)),
+			MaxWaiters: new(7), MaxLeases: new(int64(100)), MaxRequests: new(int64(1000)), AcquireRate: new(int64(3)), AcquireBurst: new(int64(100)),
 		}},
 	}
 }

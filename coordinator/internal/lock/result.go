@@ -146,6 +146,7 @@ const (
 	ReasonOtherCluster       // of Recover
 	ReasonIncarnationTooLow  // of Recover: it is not above the cluster's
 	ReasonIncarnationTooHigh // of Recover: tokens have no room for it
+	ReasonTooManyTenantRequests
 )
 
 func (Granted) result()     {}

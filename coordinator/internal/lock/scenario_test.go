@@ -137,7 +137,7 @@ func setConfig(t *testing.T, c *lock.Config, fields []string) (version uint32) {
 		"grace": &c.Grace, "claim": &c.ClaimWindow, "headstart": &c.HeadStart,
 		"maxwait": &c.MaxWait, "window": &c.RetryWindow,
 	}
-	counts := map[string]*int{"waiters": &c.MaxWaiters, "requests": &c.MaxRequests, "expiries": &c.MaxExpiries}
+	counts := map[string]*int{"waiters": &c.MaxWaiters, "requests": &c.MaxRequests, "tenantrequests": &c.MaxTenantRequests, "expiries": &c.MaxExpiries}
 	for _, field := range fields {
 		name, value, _ := strings.Cut(field, "=")
 		var err error

@@ -4,11 +4,12 @@ import "github.com/lychgate/lychgate/coordinator/lease"
 
 // tenantRecord counts what a tenant has. It is derived, and there while the tenant has clients.
 type tenantRecord struct {
-	name    string
-	latest  lease.Identity // of its clients: those that are the same share one string
-	clients int
-	leases  int
-	waiters int
+	name     string
+	latest   lease.Identity // of its clients: those that are the same share one string
+	clients  int
+	requests int
+	leases   int
+	waiters  int
 }
 
 func (t tenantRecord) live() bool { return t.clients > 0 }
@@ -47,8 +48,23 @@ func (m *Machine) tenantOf(by lease.Identity) tenantRecord {
 	return m.tenants.get(t)
 }
 
+// admitMemory checks whether one more request of a tenant may be remembered, whatever its clients are called.
+func (m *Machine) admitMemory(by lease.Identity) Result {
+	most := int64(m.config.MaxTenantRequests)
+	if p := m.tenantPolicy(by); p != nil && p.policy.MaxRequests != nil {
+		most = *p.policy.MaxRequests
+	}
+	if most != 0 && int64(m.tenantOf(by).requests) >= most {
+		return Refused{Reason: ReasonTooManyTenantRequests, Count: int(most)}
+	}
+	return nil
+}
+
 // admitTenant checks a new request against its tenant's policy and takes one acquire out of its bucket.
 func (m *Machine) admitTenant(by lease.Identity) Result {
+	if refused := m.admitMemory(by); refused != nil {
+		return refused
+	}
 	p := m.tenantPolicy(by)
 	if p == nil {
 		return nil

@@ -18,8 +18,13 @@ func (VersionRaised) event() {}
 
 // Needs returns the cluster version that a command needs. Whoever proposes one looks at Info.Version first.
 func Needs(c Command) uint32 {
-	switch c.(type) {
-	case Init, NewLeader, PutKey, Acquire, Renew, Release, Cancel, Detach, Break, Tick, SetVersion:
+	switch c := c.(type) {
+	case Init:
+		if c.Config.MaxTenantRequests != 0 {
+			return 2
+		}
+		return 1
+	case NewLeader, PutKey, Acquire, Renew, Release, Cancel, Detach, Break, Tick, SetVersion:
 		return 1
 	case RenewMany, KillWait, PutPolicy, DeletePolicy, RetireKey, PutMember, DropMember, Recover:
 		return 2

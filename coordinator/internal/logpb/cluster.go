@@ -86,7 +86,7 @@ func encodeRules(p lock.Policy) *Rules {
 	return &Rules{
 		DefaultTtl: (*int64)(p.DefaultTTL), MinTtl: (*int64)(p.MinTTL), MaxTtl: (*int64)(p.MaxTTL),
 		MaxHold: (*int64)(p.MaxHold), LockDelay: (*int64)(p.LockDelay), Exclusive: p.Exclusive, Shared: p.Shared,
-		MaxWaiters: widen(p.MaxWaiters), MaxLeases: p.MaxLeases, AcquireRate: p.AcquireRate, AcquireBurst: p.AcquireBurst,
+		MaxWaiters: widen(p.MaxWaiters), MaxLeases: p.MaxLeases, MaxRequests: p.MaxRequests, AcquireRate: p.AcquireRate, AcquireBurst: p.AcquireBurst,
 	}
 }
 
@@ -106,7 +106,7 @@ func decodeRules(r *Rules) (lock.Policy, error) {
 		DefaultTTL: (*time.Duration)(r.DefaultTtl), MinTTL: (*time.Duration)(r.MinTtl), MaxTTL: (*time.Duration)(r.MaxTtl),
 		MaxHold: (*time.Duration)(r.MaxHold), LockDelay: (*time.Duration)(r.LockDelay),
 		Exclusive: r.Exclusive, Shared: r.Shared,
-		MaxLeases: r.MaxLeases, AcquireRate: r.AcquireRate, AcquireBurst: r.AcquireBurst,
+		MaxLeases: r.MaxLeases, MaxRequests: r.MaxRequests, AcquireRate: r.AcquireRate, AcquireBurst: r.AcquireBurst,
 	}
 	if r.MaxWaiters != nil {
 		n := r.GetMaxWaiters()

@@ -75,6 +75,7 @@ func encodeConfig(c lock.Config) *Config {
 		MaxWait: int64(c.MaxWait), RetryWindow: int64(c.RetryWindow), Grace: int64(c.Grace),
 		ClaimWindow: int64(c.ClaimWindow), HeadStart: int64(c.HeadStart),
 		MaxWaiters: int64(c.MaxWaiters), MaxRequests: int64(c.MaxRequests), MaxExpiries: int64(c.MaxExpiries),
+		MaxTenantRequests: int64(c.MaxTenantRequests),
 	}
 }
 
@@ -139,7 +140,7 @@ func decodeInit(c *Init) (lock.Command, error) {
 }
 
 func decodeConfig(c *Config) (lock.Config, error) {
-	for _, n := range []int64{c.GetMaxWaiters(), c.GetMaxRequests(), c.GetMaxExpiries()} {
+	for _, n := range []int64{c.GetMaxWaiters(), c.GetMaxRequests(), c.GetMaxExpiries(), c.GetMaxTenantRequests()} {
 		if n < 0 || n > math.MaxInt32 {
 			return lock.Config{}, fmt.Errorf("%w: a count of %d in the config", ErrCorrupt, n)
 		}
@@ -150,6 +151,7 @@ func decodeConfig(c *Config) (lock.Config, error) {
 		RetryWindow: time.Duration(c.GetRetryWindow()), Grace: time.Duration(c.GetGrace()),
 		ClaimWindow: time.Duration(c.GetClaimWindow()), HeadStart: time.Duration(c.GetHeadStart()),
 		MaxWaiters: int(c.GetMaxWaiters()), MaxRequests: int(c.GetMaxRequests()), MaxExpiries: int(c.GetMaxExpiries()),
+		MaxTenantRequests: int(c.GetMaxTenantRequests()),
 	}, known(c)
 }
 

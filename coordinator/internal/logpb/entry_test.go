@@ -46,7 +46,12 @@ func testConfig() lock.Config {
 
 func TestEntryRoundTrip(t *testing.T) {
 	timedOut := lock.Entry{Commands: []lock.Command{lock.Cancel{Client: "worker-1", Request: "r-1", TimedOut: true}}}
-	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand(), everyLaterCommand(), timedOut} {
+	bounded := lock.Init{Cluster: "c0ffee", Version: 2, Config: testConfig()}
+	bounded.Config.MaxTenantRequests = 4000
+	remembered := lock.Entry{Commands: []lock.Command{bounded, lock.PutPolicy{
+		Target: lock.Target{Kind: lock.TargetTenant, Name: "acme"}, Policy: lock.Policy{MaxRequests: new(int64(7))},
+	}}}
+	for _, want := range []lock.Entry{{Commands: []lock.Command{}}, everyCommand(), everyLaterCommand(), timedOut, remembered} {
 		b, err := EncodeEntry(want)
 		if err != nil {
 			t.Fatal(err)

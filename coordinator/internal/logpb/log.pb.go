@@ -651,20 +651,21 @@ func (x *Init) GetConfig() *Config {
 }
 
 type Config struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	DefaultTtl    int64                  `protobuf:"varint,1,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
-	MinTtl        int64                  `protobuf:"varint,2,opt,name=min_ttl,json=minTtl,proto3" json:"min_ttl,omitempty"`
-	MaxTtl        int64                  `protobuf:"varint,3,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`
-	MaxWait       int64                  `protobuf:"varint,4,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
-	RetryWindow   int64                  `protobuf:"varint,5,opt,name=retry_window,json=retryWindow,proto3" json:"retry_window,omitempty"`
-	Grace         int64                  `protobuf:"varint,6,opt,name=grace,proto3" json:"grace,omitempty"`
-	ClaimWindow   int64                  `protobuf:"varint,7,opt,name=claim_window,json=claimWindow,proto3" json:"claim_window,omitempty"`
-	HeadStart     int64                  `protobuf:"varint,8,opt,name=head_start,json=headStart,proto3" json:"head_start,omitempty"`
-	MaxWaiters    int64                  `protobuf:"varint,9,opt,name=max_waiters,json=maxWaiters,proto3" json:"max_waiters,omitempty"`
-	MaxRequests   int64                  `protobuf:"varint,10,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
-	MaxExpiries   int64                  `protobuf:"varint,11,opt,name=max_expiries,json=maxExpiries,proto3" json:"max_expiries,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state             protoimpl.MessageState `protogen:"open.v1"`
+	DefaultTtl        int64                  `protobuf:"varint,1,opt,name=default_ttl,json=defaultTtl,proto3" json:"default_ttl,omitempty"`
+	MinTtl            int64                  `protobuf:"varint,2,opt,name=min_ttl,json=minTtl,proto3" json:"min_ttl,omitempty"`
+	MaxTtl            int64                  `protobuf:"varint,3,opt,name=max_ttl,json=maxTtl,proto3" json:"max_ttl,omitempty"`
+	MaxWait           int64                  `protobuf:"varint,4,opt,name=max_wait,json=maxWait,proto3" json:"max_wait,omitempty"`
+	RetryWindow       int64                  `protobuf:"varint,5,opt,name=retry_window,json=retryWindow,proto3" json:"retry_window,omitempty"`
+	Grace             int64                  `protobuf:"varint,6,opt,name=grace,proto3" json:"grace,omitempty"`
+	ClaimWindow       int64                  `protobuf:"varint,7,opt,name=claim_window,json=claimWindow,proto3" json:"claim_window,omitempty"`
+	HeadStart         int64                  `protobuf:"varint,8,opt,name=head_start,json=headStart,proto3" json:"head_start,omitempty"`
+	MaxWaiters        int64                  `protobuf:"varint,9,opt,name=max_waiters,json=maxWaiters,proto3" json:"max_waiters,omitempty"`
+	MaxRequests       int64                  `protobuf:"varint,10,opt,name=max_requests,json=maxRequests,proto3" json:"max_requests,omitempty"`
+	MaxExpiries       int64                  `protobuf:"varint,11,opt,name=max_expiries,json=maxExpiries,proto3" json:"max_expiries,omitempty"`
+	MaxTenantRequests int64                  `protobuf:"varint,12,opt,name=max_tenant_requests,json=maxTenantRequests,proto3" json:"max_tenant_requests,omitempty"` // since version 2
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Config) Reset() {
@@ -770,6 +771,13 @@ func (x *Config) GetMaxRequests() int64 {
 func (x *Config) GetMaxExpiries() int64 {
 	if x != nil {
 		return x.MaxExpiries
+	}
+	return 0
+}
+
+func (x *Config) GetMaxTenantRequests() int64 {
+	if x != nil {
+		return x.MaxTenantRequests
 	}
 	return 0
 }
@@ -1797,6 +1805,7 @@ type Rules struct {
 	MaxLeases     *int64                 `protobuf:"varint,9,opt,name=max_leases,json=maxLeases,proto3,oneof" json:"max_leases,omitempty"`
 	AcquireRate   *int64                 `protobuf:"varint,10,opt,name=acquire_rate,json=acquireRate,proto3,oneof" json:"acquire_rate,omitempty"`
 	AcquireBurst  *int64                 `protobuf:"varint,11,opt,name=acquire_burst,json=acquireBurst,proto3,oneof" json:"acquire_burst,omitempty"`
+	MaxRequests   *int64                 `protobuf:"varint,12,opt,name=max_requests,json=maxRequests,proto3,oneof" json:"max_requests,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1904,6 +1913,13 @@ func (x *Rules) GetAcquireRate() int64 {
 func (x *Rules) GetAcquireBurst() int64 {
 	if x != nil && x.AcquireBurst != nil {
 		return *x.AcquireBurst
+	}
+	return 0
+}
+
+func (x *Rules) GetMaxRequests() int64 {
+	if x != nil && x.MaxRequests != nil {
+		return *x.MaxRequests
 	}
 	return 0
 }
@@ -3100,7 +3116,7 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x04Init\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\rR\aversion\x12,\n" +
-	"\x06config\x18\x03 \x01(\v2\x14.lychgate.log.ConfigR\x06config\"\xd8\x02\n" +
+	"\x06config\x18\x03 \x01(\v2\x14.lychgate.log.ConfigR\x06config\"\x88\x03\n" +
 	"\x06Config\x12\x1f\n" +
 	"\vdefault_ttl\x18\x01 \x01(\x03R\n" +
 	"defaultTtl\x12\x17\n" +
@@ -3116,7 +3132,8 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"maxWaiters\x12!\n" +
 	"\fmax_requests\x18\n" +
 	" \x01(\x03R\vmaxRequests\x12!\n" +
-	"\fmax_expiries\x18\v \x01(\x03R\vmaxExpiries\"3\n" +
+	"\fmax_expiries\x18\v \x01(\x03R\vmaxExpiries\x12.\n" +
+	"\x13max_tenant_requests\x18\f \x01(\x03R\x11maxTenantRequests\"3\n" +
 	"\tNewLeader\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"K\n" +
@@ -3187,7 +3204,7 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\x06target\x18\x02 \x01(\v2\x14.lychgate.log.TargetR\x06target\"J\n" +
 	"\x06Target\x12,\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x18.lychgate.log.TargetKindR\x04kind\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"\xa8\x04\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"\xe1\x04\n" +
 	"\x05Rules\x12$\n" +
 	"\vdefault_ttl\x18\x01 \x01(\x03H\x00R\n" +
 	"defaultTtl\x88\x01\x01\x12\x1c\n" +
@@ -3205,7 +3222,8 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\facquire_rate\x18\n" +
 	" \x01(\x03H\tR\vacquireRate\x88\x01\x01\x12(\n" +
 	"\racquire_burst\x18\v \x01(\x03H\n" +
-	"R\facquireBurst\x88\x01\x01B\x0e\n" +
+	"R\facquireBurst\x88\x01\x01\x12&\n" +
+	"\fmax_requests\x18\f \x01(\x03H\vR\vmaxRequests\x88\x01\x01B\x0e\n" +
 	"\f_default_ttlB\n" +
 	"\n" +
 	"\b_min_ttlB\n" +
@@ -3219,7 +3237,8 @@ const file_coordinator_internal_logpb_log_proto_rawDesc = "" +
 	"\f_max_waitersB\r\n" +
 	"\v_max_leasesB\x0f\n" +
 	"\r_acquire_rateB\x10\n" +
-	"\x0e_acquire_burst\"L\n" +
+	"\x0e_acquire_burstB\x0f\n" +
+	"\r_max_requests\"L\n" +
 	"\tRetireKey\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x15\n" +
 	"\x06key_id\x18\x02 \x01(\tR\x05keyId\x12\x14\n" +
