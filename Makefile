@@ -23,7 +23,7 @@ build: ## build bin/lychgate, one static binary
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lychgate ./cmd/lychgate
 
 .PHONY: setup
-setup: ## install what this machine lacks (PostgreSQL)
+setup: ## install what this machine lacks (PostgreSQL, PgBouncer)
 	@deploy/setup.sh
 
 .PHONY: lint
@@ -46,6 +46,10 @@ fuzz: ## fuzz every parser for FUZZTIME each (default 30s)
 bench-lock: build ## measure the coordinator beside etcd (ARGS=--quick: about a minute)
 	@cd .ci/etcd && CGO_ENABLED=0 go build -trimpath -o ../../bin/lychgate-bench-etcd .
 	@bin/lychgate bench lock $(ARGS)
+
+.PHONY: bench-proxy
+bench-proxy: setup build ## measure the proxy beside PgBouncer (ARGS=--quick: about a minute)
+	@bin/lychgate bench proxy $(ARGS)
 
 .PHONY: bench
 bench: ## run every benchmark (ARGS=-benchtime=1x: once each)

@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Makes sure that this machine has PostgreSQL 14 or newer, a C compiler for the race detector, and curl and openssl, which
-# the tour uses. Installs nothing when all are found; otherwise, as root on Debian, installs the distribution's packages, and as another user prints the
+# Makes sure that this machine has PostgreSQL 14 or newer, PgBouncer, which the proxy is measured beside, a C compiler for the
+# race detector, and curl and openssl, which the tour uses. Installs nothing when all are found; otherwise, as root on Debian, installs the distribution's packages, and as another user prints the
 # one command that does.
 set -euo pipefail
 
 lib=${POSTGRESQL_LIB:-/usr/lib/postgresql} # where Debian keeps each release's programs
+
+pgbouncer=${PGBOUNCER:-/usr/sbin/pgbouncer}        # where Debian puts it, which is not on everybody's PATH
 
 # Prints the folder of the newest server programs that will do. The rule is that of sql/pgserver.Binaries.
 found() {
@@ -21,6 +23,7 @@ client() { command -v psql >/dev/null && { command -v pgbench >/dev/null || ls "
 
 missing=()
 { found >/dev/null && client; } || missing+=(postgresql)
+command -v pgbouncer >/dev/null || [ -x "$pgbouncer" ] || missing+=(pgbouncer)
 command -v gcc >/dev/null || command -v clang >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl)
 command -v openssl >/dev/null || missing+=(openssl)
@@ -30,7 +33,7 @@ if [ ${#missing[@]} = 0 ]; then
 fi
 install="apt-get install -y --no-install-recommends ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
-	echo "setup: PostgreSQL 14 or newer (with psql and pgbench), gcc, curl and openssl are needed; install them with this system's packages" >&2
+	echo "setup: PostgreSQL 14 or newer (with psql and pgbench), PgBouncer, gcc, curl and openssl are needed; install them with this system's packages" >&2
 	exit 1
 fi
 if [ "$(id -u)" != 0 ]; then
@@ -39,13 +42,19 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "setup: installing ${missing[*]} from the distribution's packages"
 export DEBIAN_FRONTEND=noninteractive
-# The demo and the tests start servers of their own: during this install, the package makes no default cluster.
-conf=/etc/postgresql-common/createcluster.conf
-if [ ! -e $conf ]; then
-	mkdir -p "$(dirname $conf)"
-	echo 'create_main_cluster = false' >$conf
-	trap 'rm -f $conf' EXIT
-fi
+# The demo and the tests start servers of their own: during this install, the packages make no default cluster and start no
+# service. What says so already stays as it is.
+said=()
+trap 'rm -f "${said[@]}"' EXIT
+say() { # FILE TEXT
+	[ -e "$1" ] && return
+	mkdir -p "$(dirname "$1")"
+	said+=("$1")
+	echo "$2" >"$1"
+	chmod 755 "$1"
+}
+say /etc/postgresql-common/createcluster.conf 'create_main_cluster = false'
+say /usr/sbin/policy-rc.d $'#!/bin/sh\nexit 101'
 apt-get update -qq
 $install
 found >/dev/null || { echo "setup: installed, but no PostgreSQL 14 or newer was found" >&2; exit 1; }

@@ -38,6 +38,9 @@ func newMachine(t *testing.T, uid int) *machine {
 
 func (m *machine) installed() string { return filepath.Join(m.path, "installed") }
 
+// pgbouncer is where it lies when it is not on the PATH.
+func (m *machine) pgbouncer() string { return filepath.Join(m.releases, "sbin", "pgbouncer") }
+
 func (m *machine) program(dir, name, script string) {
 	m.t.Helper()
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -72,7 +75,7 @@ func (m *machine) bin(release string) string { return filepath.Join(m.releases, 
 func (m *machine) setup() (output string, err error) {
 	m.t.Helper()
 	cmd := exec.Command("/bin/bash", "setup.sh")
-	cmd.Env = []string{"PATH=" + m.path, "POSTGRESQL_LIB=" + m.releases}
+	cmd.Env = []string{"PATH=" + m.path, "POSTGRESQL_LIB=" + m.releases, "PGBOUNCER=" + m.pgbouncer()}
 	out, err := cmd.CombinedOutput()
 	if _, statErr := os.Stat(m.installed()); statErr == nil {
 		m.t.Error("apt-get was called")
@@ -89,6 +92,16 @@ func TestSetupFindsWhatIsThere(t *testing.T) {
 			func(m *machine) { m.debian("9.6"); m.debian("14"); m.debian("15") },
 			func(m *machine) string { return m.bin("15") },
 		},
+		"PgBouncer where Debian puts it": {
+			func(m *machine) {
+				m.debian("15")
+				if err := os.Remove(filepath.Join(m.path, "pgbouncer")); err != nil {
+					m.t.Fatal(err)
+				}
+				m.program(filepath.Dir(m.pgbouncer()), "pgbouncer", "exit 1")
+			},
+			func(m *machine) string { return m.bin("15") },
+		},
 		"on the PATH": {
 			func(m *machine) { m.debian("13"); m.postgres(m.path, "16.2") },
 			func(m *machine) string { return m.path },
@@ -96,7 +109,7 @@ func TestSetupFindsWhatIsThere(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 0) // also root installs nothing then
-			m.programs("psql", "clang", "curl", "openssl")
+			m.programs("psql", "pgbouncer", "clang", "curl", "openssl")
 			c.prepare(m)
 			out, err := m.setup()
 			if want := "setup: PostgreSQL in " + c.want(m) + "\n"; err != nil || out != want {
@@ -111,12 +124,13 @@ func TestSetupTellsOrdinaryUsersOneCommand(t *testing.T) {
 		prepare func(m *machine)
 		want    string
 	}{
-		"nothing is there": {func(*machine) {}, "postgresql gcc libc6-dev curl openssl"},
-		"an old release":   {func(m *machine) { m.debian("13"); m.programs("psql", "gcc", "curl", "openssl") }, "postgresql"},
-		"no psql":          {func(m *machine) { m.debian("15"); m.programs("gcc", "curl", "openssl") }, "postgresql"},
-		"no compiler":      {func(m *machine) { m.debian("15"); m.programs("psql", "curl", "openssl") }, "gcc libc6-dev"},
-		"no curl":          {func(m *machine) { m.debian("15"); m.programs("psql", "clang", "openssl") }, "curl"},
-		"no openssl":       {func(m *machine) { m.debian("15"); m.programs("psql", "clang", "curl") }, "openssl"},
+		"nothing is there": {func(*machine) {}, "postgresql pgbouncer gcc libc6-dev curl openssl"},
+		"an old release":   {func(m *machine) { m.debian("13"); m.programs("psql", "pgbouncer", "gcc", "curl", "openssl") }, "postgresql"},
+		"no psql":          {func(m *machine) { m.debian("15"); m.programs("pgbouncer", "gcc", "curl", "openssl") }, "postgresql"},
+		"no PgBouncer":     {func(m *machine) { m.debian("15"); m.programs("psql", "gcc", "curl", "openssl") }, "pgbouncer"},
+		"no compiler":      {func(m *machine) { m.debian("15"); m.programs("psql", "pgbouncer", "curl", "openssl") }, "gcc libc6-dev"},
+		"no curl":          {func(m *machine) { m.debian("15"); m.programs("psql", "pgbouncer", "clang", "openssl") }, "curl"},
+		"no openssl":       {func(m *machine) { m.debian("15"); m.programs("psql", "pgbouncer", "clang", "curl") }, "openssl"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t, 1000)

@@ -3,11 +3,9 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +19,7 @@ func benchCommand() *cobra.Command {
 		Use:   "bench",
 		Short: "Measure it, on this machine",
 	}
-	cmd.AddCommand(benchLockCommand(), benchWorkerCommand())
+	cmd.AddCommand(benchLockCommand(), benchProxyCommand(), benchWorkerCommand())
 	return cmd
 }
 
@@ -49,7 +47,7 @@ table, and one line for each figure, to stdout:
   RESULT name=value unit=U peer=VALUE ratio=OURS/PEER
 
 Phases:
-` + listPhases() + `
+` + listPairs(bench.Phases()) + `
 A run in which an invariant did not hold (two holders at a time, a token that does not grow, a
 lease that ended before its time) reports no figure and fails.
 
@@ -102,14 +100,6 @@ func (f *benchFlags) add(cmd *cobra.Command) {
 	completes(cmd, "workers")
 	completes(cmd, "address")
 	f.auth.add(cmd)
-}
-
-func listPhases() string {
-	var b strings.Builder
-	for _, p := range bench.Phases() {
-		fmt.Fprintf(&b, "  %-15s %s\n", p[0], p[1])
-	}
-	return b.String()
 }
 
 // complete checks the flags and finds the programs.

@@ -231,3 +231,6 @@ func (s *Server) Dir() string { return s.dir }
 
 // Own gives a file to the server's account, for instance a private key named by ssl_key_file.
 func (s *Server) Own(path string) error { return s.account.own(path) }
+
+// Credential is the account that the server runs under, for programs that have to stand beside it; nil: the calling user.
+func (s *Server) Credential() *syscall.Credential { return s.account.credential() }

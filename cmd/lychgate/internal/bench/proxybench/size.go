@@ -1,0 +1,60 @@
+package proxybench
+
+import "time"
+
+// size is how much and how long each phase measures.
+type size struct {
+	rounds int
+	time   time.Duration // of each run of pgbench
+
+	workloads []string
+	protocols []string
+	clients   []int
+
+	binds     int // connections that are timed one by one
+	idle      int // connections whose memory is told
+	calm      int // half seconds without change after which memory has settled
+	takeovers int
+}
+
+var fullSize = size{
+	rounds: 3, time: 5 * time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
+	binds: 300, idle: 1000, calm: 6, takeovers: 200,
+}
+
+var quickSize = size{
+	rounds: 1, time: time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
+	binds: 50, idle: 200, calm: 2, takeovers: 30,
+}
+
+// Workloads are those of pgbench itself, by our names.
+func Workloads() []string { return []string{"select", "update"} }
+
+// builtin are their names with pgbench.
+var builtin = map[string]string{"select": "select-only", "update": "simple-update"}
+
+// Protocols are those by which a client may hand a statement over, as pgbench calls them.
+func Protocols() []string { return []string{"simple", "extended", "prepared"} }
+
+func sizeOf(c Config) size {
+	s := fullSize
+	if c.Quick {
+		s = quickSize
+	}
+	if len(c.Workloads) > 0 {
+		s.workloads = c.Workloads
+	}
+	if len(c.Protocols) > 0 {
+		s.protocols = c.Protocols
+	}
+	if len(c.Clients) > 0 {
+		s.clients = c.Clients
+	}
+	if c.Rounds > 0 {
+		s.rounds = c.Rounds
+	}
+	if c.Time > 0 {
+		s.time = c.Time
+	}
+	return s
+}
