@@ -1,9 +1,9 @@
 package lock
 
 import (
-	"cmp"
 	"encoding/binary"
 	"hash/fnv"
+	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -34,15 +34,15 @@ func (m *Machine) acquire(c Acquire) Result {
 // retry answers a request that is known with what it has become, re-attaching it if it waits.
 func (m *Machine) retry(q slot, c Acquire) Result {
 	r := m.requests.get(q)
-	if r.stage != StageForestalled && r.fingerprint != fingerprint(c) {
+	if r.stage != StageForestalled && m.fingerprintOf(q) != fingerprint(c) {
 		return Refused{Reason: ReasonRequestMismatch}
 	}
 	m.prolong(q, c.AsOf)
 	switch r.stage {
 	case StageWaiting:
-		return m.attach(r.claim, c.Call)
+		return m.attach(m.termsOf(q).waiter, c.Call)
 	case StageHeld:
-		return Granted{Grant: m.grantOf(r.claim), Retried: true}
+		return Granted{Grant: m.grantOf(q), Retried: true}
 	case StageEnded:
 		return Refused{Reason: ReasonRequestEnded}
 	case StageCancelled, StageForestalled:
@@ -119,9 +119,10 @@ func (m *Machine) acquireNow(c Acquire, r *resource) Result {
 	if !ok {
 		return Refused{Reason: ReasonTokensExhausted}
 	}
-	q := m.remember(c, StageHeld)
-	l := m.grant(c.Resource, m.claimOf(c, q), token, false)
-	return Granted{Grant: m.grantOf(l)}
+	t := m.termsFor(c)
+	t.waiter, t.token, t.since = none, token, m.now
+	l := m.remember(c, StageHeld, t)
+	return Granted{Grant: m.begin(c.Resource, l, t.ttl, false)}
 }
 
 // enqueue puts a new request at the end of the queue, or refuses it if it does not wait.
@@ -137,8 +138,7 @@ func (m *Machine) enqueue(c Acquire, r *resource) Result {
 			return Refused{Reason: ReasonDeadlock, Cycle: cycle}
 		}
 	}
-	w := m.await(c, m.remember(c, StageWaiting))
-	return m.waitingOf(w)
+	return m.waitingOf(m.await(c))
 }
 
 // refuseNow says what is in the way of a request that does not wait.
@@ -149,24 +149,32 @@ func (m *Machine) refuseNow(r *resource, mode lease.Mode) Result {
 	return Refused{Reason: ReasonHeld, Holder: m.firstOf(r)}
 }
 
-func (m *Machine) claimOf(c Acquire, q slot) claim {
-	ttl := cmp.Or(c.TTL, m.rulesFor(c.Resource).defaultTTL)
-	return claim{id: c.Lease, ttl: ttl, request: q, mode: c.Mode, owned: c.Owner != ""}
+// termsFor is what a new request asks for.
+func (m *Machine) termsFor(c Acquire) terms {
+	t := terms{
+		claims: true, lease: c.Lease, ttl: c.TTL, until: m.untilFor(c.AsOf), sequence: c.Sequence, imprint: imprintTTL,
+	}
+	if c.TTL == 0 {
+		t.ttl, t.imprint = m.rulesFor(c.Resource).defaultTTL, imprintNoTTL
+	}
+	return t
 }
 
 // fingerprint condenses the parameters that every copy of a request must repeat: resource, mode, TTL and owner. The
 // wait may differ, and so may what the nodes add. It is FNV-1a, fixed for good because it is state; a client that
 // forges a collision deceives nobody but itself, since requests are scoped by client.
-func fingerprint(c Acquire) uint64 {
+func fingerprint(c Acquire) uint64 { return fingerprintOf(c.Resource, c.Owner, c.Mode, c.TTL) }
+
+func fingerprintOf(resource lease.Resource, owner string, mode lease.Mode, ttl time.Duration) uint64 {
 	b := make([]byte, 0, 512) // of a constant size, so that it stays on the stack
 	text := func(s string) {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
 	}
-	text(string(c.Resource))
-	text(c.Owner)
-	b = binary.LittleEndian.AppendUint64(b, uint64(c.Mode))
-	b = binary.LittleEndian.AppendUint64(b, uint64(c.TTL))
+	text(string(resource))
+	text(owner)
+	b = binary.LittleEndian.AppendUint64(b, uint64(mode))
+	b = binary.LittleEndian.AppendUint64(b, uint64(ttl))
 	h := fnv.New64a()
 	h.Write(b)
 	return h.Sum64()

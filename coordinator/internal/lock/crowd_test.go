@@ -78,12 +78,12 @@ func compareCrowd(t *rapid.T, m *Machine, model []int) {
 	var got []int
 	for l := range r.all() {
 		for _, i := range model {
-			if m.leases.get(l).id == crowdLease(i) {
+			if m.termsOf(l).lease == crowdLease(i) {
 				got = append(got, i)
 			}
 		}
 	}
-	if fmt.Sprint(got) != fmt.Sprint(model) || m.leases.get(r.first()).id != crowdLease(model[0]) {
+	if fmt.Sprint(got) != fmt.Sprint(model) || m.termsOf(r.first()).lease != crowdLease(model[0]) {
 		t.Fatalf("holders are %v, want %v", got, model)
 	}
 }

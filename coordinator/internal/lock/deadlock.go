@@ -23,7 +23,7 @@ const maxSearch = 20_000
 // watch puts a waiter whose caller is there into the graph.
 func (m *Machine) watch(w slot) {
 	rec := m.waiters.peek(w)
-	o := m.ownerOf(&rec.claim)
+	o := m.ownerOf(rec.request)
 	own := append(m.waits[o], w)
 	slices.SortFunc(own, m.bySeq)
 	m.waits[o] = own
@@ -35,13 +35,13 @@ func (m *Machine) watch(w slot) {
 	default:
 		m.tornWaits++
 	}
-	r := m.resources[m.resourceOf(&rec.claim)]
+	r := m.resources[m.resourceOf(rec.request)]
 	r.attached++
 	if rec.mode == lease.Exclusive {
 		r.barriers++
 	}
 	m.watched++
-	if m.isNamed(&rec.claim) {
+	if m.isNamed(rec.request) {
 		m.namedWaits++
 	}
 }
@@ -49,7 +49,7 @@ func (m *Machine) watch(w slot) {
 // unwatch takes it out.
 func (m *Machine) unwatch(w slot) {
 	rec := m.waiters.peek(w)
-	o := m.ownerOf(&rec.claim)
+	o := m.ownerOf(rec.request)
 	own := m.waits[o]
 	own = slices.DeleteFunc(own, func(x slot) bool { return x == w })
 	switch len(own) {
@@ -63,13 +63,13 @@ func (m *Machine) unwatch(w slot) {
 		m.tornWaits--
 		m.waits[o] = own
 	}
-	r := m.resources[m.resourceOf(&rec.claim)]
+	r := m.resources[m.resourceOf(rec.request)]
 	r.attached--
 	if rec.mode == lease.Exclusive {
 		r.barriers--
 	}
 	m.watched--
-	if m.isNamed(&rec.claim) {
+	if m.isNamed(rec.request) {
 		m.namedWaits--
 	}
 }
@@ -79,17 +79,19 @@ func (m *Machine) bySeq(a, b slot) int {
 }
 
 // ownerOf is the node of the graph that a claim belongs to.
-func (m *Machine) ownerOf(c *claim) Owner {
-	client := m.clients.peek(m.requests.peek(c.request).client)
-	if !c.owned {
+func (m *Machine) ownerOf(q slot) Owner {
+	r := m.requests.peek(q)
+	client := m.clients.peek(r.client)
+	if !m.texts.owned(r.text()) {
 		return Owner{client.identity, string(client.name)}
 	}
-	return Owner{client.identity, m.wordsOf(c).owner}
+	return Owner{client.identity, m.wordsOf(q).owner}
 }
 
 // isNamed reports whether a claim's owner is another than its client.
-func (m *Machine) isNamed(c *claim) bool {
-	return c.owned && m.wordsOf(c).owner != string(m.clients.peek(m.requests.peek(c.request).client).name)
+func (m *Machine) isNamed(q slot) bool {
+	r := m.requests.peek(q)
+	return m.texts.owned(r.text()) && m.wordsOf(q).owner != string(m.clients.peek(r.client).name)
 }
 
 // cycleOf finds the cycle that a new request would close by waiting, nil if it closes none.
@@ -109,7 +111,7 @@ func (m *Machine) cycleThrough(w slot) []Owner {
 	if m.version < 2 {
 		return nil
 	}
-	goal := m.ownerOf(&m.waiters.peek(w).claim)
+	goal := m.ownerOf(m.waiters.peek(w).request)
 	s := search{m: m, goal: goal}
 	s.add(w, -1)
 	for _, other := range m.waits[goal] {
@@ -168,7 +170,7 @@ func (s *search) meets(i int) bool {
 	}
 	if n.mode == lease.Shared {
 		if w, ok := s.barrier(r, n.seq); ok {
-			o := s.m.ownerOf(&s.m.waiters.peek(w).claim)
+			o := s.m.ownerOf(s.m.waiters.peek(w).request)
 			s.addAll(o, i)
 			return o == s.goal
 		}
@@ -209,7 +211,7 @@ func (s *search) meetsQueue(i int) bool {
 	n := s.nodes[i]
 	for _, w := range s.m.waits[s.goal] {
 		s.steps++
-		if rec := s.m.waiters.peek(w); s.m.isOn(&rec.claim, n.resource) && rec.seq < n.seq {
+		if rec := s.m.waiters.peek(w); s.m.isOn(rec.request, n.resource) && rec.seq < n.seq {
 			return true
 		}
 	}
@@ -236,7 +238,7 @@ func (s *search) addTorn(i int) {
 		if rec.seq >= n.seq {
 			return
 		}
-		if o := s.m.ownerOf(&rec.claim); rec.attached && len(s.m.waits[o]) > 1 {
+		if o := s.m.ownerOf(rec.request); rec.attached && len(s.m.waits[o]) > 1 {
 			s.addAll(o, i)
 		}
 	}
@@ -252,7 +254,7 @@ func (s *search) afford(steps int) bool {
 func (s *search) isAhead(o Owner, n node) bool {
 	return slices.ContainsFunc(s.m.waits[o], func(w slot) bool {
 		rec := s.m.waiters.peek(w)
-		return s.m.isOn(&rec.claim, n.resource) && rec.seq < n.seq
+		return s.m.isOn(rec.request, n.resource) && rec.seq < n.seq
 	})
 }
 
@@ -284,7 +286,7 @@ func (s *search) mayWaitHere(r *resource) bool {
 	case r.crowd != nil:
 		return r.crowd.named > 0
 	}
-	return s.m.isNamed(&s.m.leases.peek(r.holder).claim)
+	return s.m.isNamed(r.holder)
 }
 
 // addHolders adds the waits of those who hold a node's resource. It looks at the holders or at all who wait, whatever is
@@ -298,7 +300,7 @@ func (s *search) addHolders(r *resource, i int) {
 			return
 		}
 		for l := range r.all() {
-			s.addAll(s.m.ownerOf(&s.m.leases.peek(l).claim), i)
+			s.addAll(s.m.ownerOf(l), i)
 		}
 		return
 	}
@@ -312,10 +314,10 @@ func (s *search) addHolders(r *resource, i int) {
 func (s *search) holds(r *resource, o Owner) bool {
 	m := s.m
 	if r.crowd == nil {
-		return r.holder != none && m.ownerOf(&m.leases.peek(r.holder).claim) == o
+		return r.holder != none && m.ownerOf(r.holder) == o
 	}
 	if client, ok := m.findClient(o.Identity, lease.ClientID(o.Name)); ok {
-		if l, ok := m.leaseOf(r, client); ok && m.ownerOf(&m.leases.peek(l).claim) == o {
+		if l, ok := m.leaseOf(r, client); ok && m.ownerOf(l) == o {
 			return true
 		}
 	}
@@ -326,7 +328,7 @@ func (s *search) holds(r *resource, o Owner) bool {
 		return false
 	}
 	for l := range r.all() {
-		if m.ownerOf(&m.leases.peek(l).claim) == o {
+		if m.ownerOf(l) == o {
 			return true
 		}
 	}
@@ -362,5 +364,5 @@ func (s *search) add(w slot, from int) {
 	}
 	s.seen[w] = struct{}{}
 	rec := s.m.waiters.peek(w)
-	s.nodes = append(s.nodes, node{owner: s.m.ownerOf(&rec.claim), resource: s.m.resourceOf(&rec.claim), mode: rec.mode, seq: rec.seq, from: from})
+	s.nodes = append(s.nodes, node{owner: s.m.ownerOf(rec.request), resource: s.m.resourceOf(rec.request), mode: rec.mode, seq: rec.seq, from: from})
 }

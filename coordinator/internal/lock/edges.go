@@ -43,15 +43,15 @@ func (m *Machine) Edges(limit int) (edges []Edge, complete bool) {
 
 func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
 	rec := m.waiters.peek(w)
-	r := m.resources[m.resourceOf(&rec.claim)]
+	r := m.resources[m.resourceOf(rec.request)]
 	at, _ := m.place(r, rec.seq)
-	waiter := m.partyOf(&rec.claim)
+	waiter := m.partyOf(rec.request)
 	for at--; at >= 0; at-- {
 		other := m.waiters.peek(r.queue[at])
 		if !other.attached || rec.mode == lease.Shared && other.mode == lease.Shared {
 			continue
 		}
-		if !add(Edge{Waiter: waiter, Holder: m.partyOf(&other.claim)}) {
+		if !add(Edge{Waiter: waiter, Holder: m.partyOf(other.request)}) {
 			return false
 		}
 		if other.mode == lease.Exclusive {
@@ -62,17 +62,15 @@ func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
 		return true
 	}
 	for l := range r.all() {
-		held := m.leases.peek(l)
-		if !add(Edge{Waiter: waiter, Holder: m.partyOf(&held.claim), Lease: held.id}) {
+		if !add(Edge{Waiter: waiter, Holder: m.partyOf(l), Lease: m.termsOf(l).lease}) {
 			return false
 		}
 	}
 	return true
 }
 
-func (m *Machine) partyOf(c *claim) Party {
-	q := m.requests.peek(c.request)
-	return Party{Owner: m.ownerOf(c), Client: m.clients.peek(q.client).name, Request: m.wordsOf(c).id}
+func (m *Machine) partyOf(q slot) Party {
+	return Party{Owner: m.ownerOf(q), Client: m.clients.peek(m.requests.peek(q).client).name, Request: m.wordsOf(q).id}
 }
 
 // killWait ends a wait that closes a deadlock across groups, if it is still there, and waits for the same.
@@ -81,11 +79,11 @@ func (m *Machine) killWait(c KillWait) Result {
 	if !ok || m.requests.peek(q).stage != StageWaiting {
 		return Refused{Reason: ReasonNoSuchWait}
 	}
-	w := m.requests.peek(q).claim
+	w := m.termsOf(q).waiter
 	if !m.waiters.peek(w).attached || !m.waitsForLease(w, c.Lease) && !m.waitsBehind(w, c.Ahead) {
 		return Refused{Reason: ReasonNoSuchWait}
 	}
-	name := m.resourceOf(&m.waiters.peek(w).claim)
+	name := m.resourceOf(m.waiters.peek(w).request)
 	m.dropWait(w, WaitDeadlocked, slices.Clone(c.Cycle))
 	m.promote(name)
 	return Done{}
@@ -96,8 +94,8 @@ func (m *Machine) waitsForLease(w slot, id lease.ID) bool {
 	if !ok {
 		return false
 	}
-	rec, held := m.waiters.peek(w), m.leases.peek(l)
-	return m.isOn(&held.claim, m.resourceOf(&rec.claim)) && !(held.mode == lease.Shared && rec.mode == lease.Shared)
+	rec, held := m.waiters.peek(w), m.requests.peek(l)
+	return m.isOn(l, m.resourceOf(rec.request)) && !(held.mode == lease.Shared && rec.mode == lease.Shared)
 }
 
 func (m *Machine) waitsBehind(w slot, ahead RequestRef) bool {
@@ -105,7 +103,7 @@ func (m *Machine) waitsBehind(w slot, ahead RequestRef) bool {
 	if !ok || m.requests.peek(q).stage != StageWaiting {
 		return false
 	}
-	rec, other := m.waiters.peek(w), m.waiters.peek(m.requests.peek(q).claim)
-	return other.attached && m.isOn(&other.claim, m.resourceOf(&rec.claim)) && other.seq < rec.seq &&
+	rec, other := m.waiters.peek(w), m.waiters.peek(m.termsOf(q).waiter)
+	return other.attached && m.isOn(other.request, m.resourceOf(rec.request)) && other.seq < rec.seq &&
 		!(other.mode == lease.Shared && rec.mode == lease.Shared)
 }

@@ -50,14 +50,13 @@ func (m *Machine) expireTouched(commands []Command) {
 		}
 		seen[name] = struct{}{}
 		for l := range r.all() {
-			if m.leases.peek(l).deadline <= m.now {
+			if m.requests.peek(l).due <= m.now {
 				overdue = append(overdue, l)
 			}
 		}
 	}
 	slices.SortFunc(overdue, func(a, b slot) int {
-		x, y := m.leases.peek(a), m.leases.peek(b)
-		return cmp.Or(cmp.Compare(x.deadline, y.deadline), cmp.Compare(x.seq, y.seq))
+		return cmp.Or(cmp.Compare(m.requests.peek(a).due, m.requests.peek(b).due), cmp.Compare(m.leaseSeq(a), m.leaseSeq(b)))
 	})
 	for _, l := range overdue {
 		m.expireLease(l)
@@ -99,8 +98,8 @@ func (m *Machine) resourceOfRequest(q slot, ok bool) lease.Resource {
 }
 
 func (m *Machine) expireLease(l slot) {
-	rec := m.leases.get(l)
-	name := m.resourceOf(&rec.claim)
+	rec := m.requests.get(l)
+	name := m.resourceOf(l)
 	if rec.unclaimed {
 		m.end(l, EndUnclaimed)
 	} else {
@@ -117,7 +116,7 @@ func (m *Machine) endWaits(limit int) {
 		if !due {
 			return
 		}
-		name := m.resourceOf(&m.waiters.peek(w).claim)
+		name := m.resourceOf(m.waiters.peek(w).request)
 		m.giveUp(w)
 		m.promote(name)
 	}
@@ -145,7 +144,7 @@ func (m *Machine) endHeadStart() {
 	m.headStart = 0
 	for _, w := range m.waitersInOrder() {
 		if rec := m.waiters.peek(w); rec.live() {
-			m.promote(m.resourceOf(&rec.claim))
+			m.promote(m.resourceOf(rec.request))
 		}
 	}
 }

@@ -41,7 +41,7 @@ func (m *Machine) checkClients() error {
 			return fmt.Errorf("client %q has %d requests and counts %d, %d are allowed", c.name, n, c.requests, m.config.MaxRequests)
 		}
 		for _, n := range c.numbered {
-			if r := m.requests.get(n); r.client != i || r.sequence <= c.acknowledged {
+			if m.requests.get(n).client != i || m.sequenceOf(n) <= c.acknowledged {
 				return fmt.Errorf("client %q has a wrong number %v", c.name, n)
 			}
 		}
@@ -53,7 +53,7 @@ func (m *Machine) checkRequests() error {
 	if m.byRequest.count != m.requests.count {
 		return fmt.Errorf("%d requests are indexed, of %d", m.byRequest.count, m.requests.count)
 	}
-	over := 0
+	over, held := 0, 0
 	for _, q := range m.requests.slots() {
 		r := m.requests.get(q)
 		text := m.texts.words(r.text())
@@ -66,6 +66,12 @@ func (m *Machine) checkRequests() error {
 		if r.stage.over() {
 			over++
 		}
+		if r.stage == StageHeld {
+			held++
+		}
+	}
+	if held != m.held {
+		return fmt.Errorf("%d leases, %d counted", held, m.held)
 	}
 	if over != m.oblivions.len() {
 		return fmt.Errorf("%d requests are over, %d timed", over, m.oblivions.len())
@@ -74,20 +80,26 @@ func (m *Machine) checkRequests() error {
 }
 
 func (m *Machine) checkClaims() error {
-	if n := m.leases.count + m.waiters.count; m.byLease.count != n {
+	if n := m.held + m.waiters.count; m.byLease.count != n {
 		return fmt.Errorf("%d lease ids are indexed, of %d", m.byLease.count, n)
 	}
-	if m.expiries.len() != m.leases.count || m.endings.len() != m.waiters.count || len(m.awaits) != m.waiters.count {
+	if m.expiries.len() != m.held || m.endings.len() != m.waiters.count || len(m.awaits) != m.waiters.count {
 		return fmt.Errorf("%d and %d timers and %d claims for %d leases and %d waiters",
-			m.expiries.len(), m.endings.len(), len(m.awaits), m.leases.count, m.waiters.count)
+			m.expiries.len(), m.endings.len(), len(m.awaits), m.held, m.waiters.count)
 	}
 	for q := range m.byLease.all {
-		if m.requests.peek(q).stage.over() {
-			return fmt.Errorf("request %d is over and has a lease id", q)
+		r, t := m.requests.get(q), m.termsOf(q)
+		if r.stage.over() || !t.claims || (t.waiter == none) != (r.stage == StageHeld) {
+			return fmt.Errorf("request %d has a lease id, %+v and %+v", q, r, t)
 		}
-		c := m.claimOfRequest(q)
-		if found, ok := m.findClaim(c.id); !ok || found != q || c.request != q || c.owned != (m.wordsOf(c).owner != "") {
-			return fmt.Errorf("request %d has the claim %v, found as %d, %v", q, c, found, ok)
+		if found, ok := m.findClaim(t.lease); !ok || found != q {
+			return fmt.Errorf("request %d has the terms %v, found as %d, %v", q, t, found, ok)
+		}
+		if t.waiter == none {
+			continue
+		}
+		if w := m.waiters.get(t.waiter); w.request != q || w.mode != r.mode || w.seq != r.seq {
+			return fmt.Errorf("request %d has the waiter %+v", q, w)
 		}
 	}
 	return nil
@@ -116,8 +128,8 @@ func (m *Machine) checkResources() error {
 			return fmt.Errorf("resource %q can be had and %v is not granted", name, m.waiterOf(run[0]))
 		}
 	}
-	if leases != m.leases.count || waiters != m.waiters.count {
-		return fmt.Errorf("resources have %d leases and %d waiters, of %d and %d", leases, waiters, m.leases.count, m.waiters.count)
+	if leases != m.held || waiters != m.waiters.count {
+		return fmt.Errorf("resources have %d leases and %d waiters, of %d and %d", leases, waiters, m.held, m.waiters.count)
 	}
 	return nil
 }
@@ -130,7 +142,7 @@ func (m *Machine) everyResource(yield func(lease.Resource, *resource) bool) {
 		}
 	}
 	for q := range m.byResource.all {
-		name := m.resourceOf(m.claimOfRequest(q))
+		name := m.resourceOf(q)
 		if !yield(name, m.lookUp(name)) {
 			return
 		}
@@ -145,20 +157,20 @@ func (m *Machine) checkHolders(r *resource) error {
 	var last uint64
 	n, named := 0, 0
 	for l := range r.all() {
-		rec := m.leases.get(l)
-		client := m.requests.get(rec.request).client
+		rec, seq, token := m.requests.get(l), m.leaseSeq(l), m.termsOf(l).token
+		client := rec.client
 		switch found, ok := m.leaseOf(r, client); {
 		case !ok || found != l:
 			return fmt.Errorf("the lease of client %d is found as %d, %v", client, found, ok)
-		case rec.seq <= last:
+		case seq <= last:
 			return fmt.Errorf("its leases are not in order")
-		case n > 0 && (rec.mode != lease.Shared || rec.token != m.leases.get(r.first()).token):
+		case n > 0 && (rec.mode != lease.Shared || token != m.termsOf(r.first()).token):
 			return fmt.Errorf("lease %d does not fit the first one", l)
 		}
-		if m.isNamed(&rec.claim) {
+		if m.isNamed(l) {
 			named++
 		}
-		last, n = rec.seq, n+1
+		last, n = seq, n+1
 	}
 	switch {
 	case n != r.holders():
@@ -186,8 +198,8 @@ func (m *Machine) checkGraph() error {
 	waits, named := make(map[Owner][]slot), 0
 	for _, w := range m.waitersInOrder() {
 		if rec := m.waiters.get(w); rec.attached {
-			waits[m.ownerOf(&rec.claim)] = append(waits[m.ownerOf(&rec.claim)], w)
-			if m.isNamed(&rec.claim) {
+			waits[m.ownerOf(rec.request)] = append(waits[m.ownerOf(rec.request)], w)
+			if m.isNamed(rec.request) {
 				named++
 			}
 		}
@@ -224,7 +236,7 @@ func (m *Machine) CheckAcyclic() error {
 func (m *Machine) ProvesCycle(c Acquire, cycle []Owner) error {
 	back := none
 	if q, ok := m.find(c.Identity, c.Client, c.Request); ok {
-		back = m.requests.get(q).claim
+		back = m.termsOf(q).waiter
 	}
 	edges := m.everyEdge(back)
 	goal := Owner{c.Identity, cmp.Or(c.Owner, string(c.Client))}
@@ -244,13 +256,13 @@ func (m *Machine) ProvesCycle(c Acquire, cycle []Owner) error {
 func (m *Machine) inTheWay(c Acquire, o Owner) bool {
 	r := m.lookUp(c.Resource)
 	for l := range r.all() {
-		if held := m.leases.get(l); m.ownerOf(&held.claim) == o && (held.mode == lease.Exclusive || c.Mode == lease.Exclusive) {
+		if held := m.requests.get(l); m.ownerOf(l) == o && (held.mode == lease.Exclusive || c.Mode == lease.Exclusive) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(r.queue, func(w slot) bool {
 		rec := m.waiters.get(w)
-		return rec.attached && m.ownerOf(&rec.claim) == o && (rec.mode == lease.Exclusive || c.Mode == lease.Exclusive)
+		return rec.attached && m.ownerOf(rec.request) == o && (rec.mode == lease.Exclusive || c.Mode == lease.Exclusive)
 	})
 }
 
@@ -258,7 +270,7 @@ func (m *Machine) inTheWay(c Acquire, o Owner) bool {
 // attached.
 func (m *Machine) everyEdge(back slot) map[Owner]map[Owner]bool {
 	edges := make(map[Owner]map[Owner]bool)
-	add := func(a, b *claim) {
+	add := func(a, b slot) {
 		from, to := m.ownerOf(a), m.ownerOf(b)
 		if edges[from] == nil {
 			edges[from] = make(map[Owner]bool)
@@ -273,12 +285,12 @@ func (m *Machine) everyEdge(back slot) map[Owner]map[Owner]bool {
 			}
 			for _, v := range r.queue[:i] {
 				if other := m.waiters.get(v); (other.attached || v == back) && (other.mode == lease.Exclusive || rec.mode == lease.Exclusive) {
-					add(&rec.claim, &other.claim)
+					add(rec.request, other.request)
 				}
 			}
 			for l := range r.all() {
-				if held := m.leases.get(l); held.mode == lease.Exclusive || rec.mode == lease.Exclusive {
-					add(&rec.claim, &held.claim)
+				if held := m.requests.get(l); held.mode == lease.Exclusive || rec.mode == lease.Exclusive {
+					add(rec.request, l)
 				}
 			}
 		}

@@ -34,20 +34,11 @@ func (m *Machine) hashOfRequest(q slot) uint64 {
 }
 
 func (m *Machine) hashOfLease(q slot) uint64 {
-	return maphash.Bytes(m.hashes.seed, m.claimOfRequest(q).id[:])
+	return maphash.Bytes(m.hashes.seed, m.texts.lease(m.requests.peek(q).text()))
 }
 
 func (m *Machine) hashOfHeld(q slot) uint64 {
 	return maphash.Bytes(m.hashes.seed, m.texts.resource(m.requests.peek(q).text()))
-}
-
-// claimOfRequest is the claim of a request that waits or holds.
-func (m *Machine) claimOfRequest(q slot) *claim {
-	r := m.requests.peek(q)
-	if r.stage == StageWaiting {
-		return &m.waiters.peek(r.claim).claim
-	}
-	return &m.leases.peek(r.claim).claim
 }
 
 func (m *Machine) findClient(by lease.Identity, name lease.ClientID) (slot, bool) {
@@ -66,7 +57,9 @@ func (m *Machine) findRequest(client slot, id lease.RequestID) (slot, bool) {
 
 // findClaim finds the request whose claim has the lease id.
 func (m *Machine) findClaim(id lease.ID) (slot, bool) {
-	return m.byLease.find(maphash.Bytes(m.hashes.seed, id[:]), func(q slot) bool { return m.claimOfRequest(q).id == id })
+	return m.byLease.find(maphash.Bytes(m.hashes.seed, id[:]), func(q slot) bool {
+		return string(m.texts.lease(m.requests.peek(q).text())) == string(id[:])
+	})
 }
 
 // findHeld finds the request that holds a resource, if there is nothing else about it.
@@ -76,21 +69,24 @@ func (m *Machine) findHeld(name lease.Resource) (slot, bool) {
 	})
 }
 
-// wordsOf makes strings of what a claim's request calls things by.
-func (m *Machine) wordsOf(c *claim) words { return m.texts.words(m.requests.peek(c.request).text()) }
+// wordsOf makes strings of what a request calls things by.
+func (m *Machine) wordsOf(q slot) words { return m.texts.words(m.requests.peek(q).text()) }
+
+// termsOf reads what else stands in a request's text.
+func (m *Machine) termsOf(q slot) terms { return m.texts.terms(m.requests.peek(q).text()) }
 
 // resourceOf is the name of what a claim is about.
-func (m *Machine) resourceOf(c *claim) lease.Resource { return m.wordsOf(c).resource }
+func (m *Machine) resourceOf(q slot) lease.Resource { return m.wordsOf(q).resource }
 
 // isOn reports whether a claim is about the resource.
-func (m *Machine) isOn(c *claim, name lease.Resource) bool {
-	return string(m.texts.resource(m.requests.peek(c.request).text())) == string(name)
+func (m *Machine) isOn(q slot, name lease.Resource) bool {
+	return string(m.texts.resource(m.requests.peek(q).text())) == string(name)
 }
 
 // rulesOf is rulesFor the resource of a claim.
-func (m *Machine) rulesOf(c *claim) *rules {
+func (m *Machine) rulesOf(q slot) *rules {
 	if len(m.policies) == 0 {
 		return &m.rules
 	}
-	return m.rulesFor(m.resourceOf(c))
+	return m.rulesFor(m.resourceOf(q))
 }

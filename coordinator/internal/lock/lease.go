@@ -2,7 +2,9 @@ package lock
 
 import (
 	"cmp"
+	"math"
 	"slices"
+	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -13,7 +15,7 @@ const maxCounter = uint64(1)<<lease.CounterBits - 1
 // tokenFor is the token of the next lease on a resource: that of the shared period which it joins, or a new one.
 func (m *Machine) tokenFor(r *resource) (lease.Token, bool) {
 	if r != nil && r.holders() > 0 {
-		return m.leases.peek(r.first()).token, true
+		return m.termsOf(r.first()).token, true
 	}
 	return m.issue()
 }
@@ -32,33 +34,54 @@ func (m *Machine) lastToken() lease.Token {
 	return lease.Token(uint64(m.incarnation)<<lease.CounterBits + m.counter)
 }
 
-// grant begins a lease. A late one stands for the claim window only, until its holder renews it: the caller that
-// waited may be gone.
-func (m *Machine) grant(name lease.Resource, c claim, token lease.Token, late bool) slot {
-	stands := c.ttl
+// begin starts the lease of a request whose terms have its token, TTL and instant. A late one stands for the claim window
+// only, until its holder renews it: the caller that waited may be gone.
+func (m *Machine) begin(name lease.Resource, l slot, ttl time.Duration, late bool) Grant {
+	stands := ttl
 	if late {
 		stands = min(stands, m.config.ClaimWindow)
 	}
 	if longest := m.rulesFor(name).maxHold; longest != 0 {
 		stands = min(stands, longest)
 	}
-	rec := leaseRecord{
-		claim: c, seq: m.nextSeq(), token: token,
-		since: m.now, deadline: m.now.Add(stands),
-	}
-	rec.unclaimed = late
-	l := m.leases.add(rec)
-	q := m.requests.edit(c.request)
-	waited := q.stage == StageWaiting
-	q.stage, q.claim = StageHeld, l
+	m.order(l, m.nextSeq())
+	r := m.requests.edit(l)
+	r.due, r.unclaimed = m.now.Add(stands), late
+	waited := r.stage == StageWaiting
+	r.stage = StageHeld
 	if !waited {
-		m.byLease.add(m.hashOfLease(c.request), c.request)
+		m.byLease.add(m.hashOfLease(l), l)
 	}
+	m.held++
 	m.expiries.set(l)
 	m.join(name, l)
-	m.tenants.edit(m.clientOf(c.request).tenant).leases++
-	m.emit(LeaseGranted{Grant: m.grantOf(l), Late: late})
-	return l
+	m.tenants.edit(m.clientOf(l).tenant).leases++
+	g := m.grantOf(l)
+	m.emit(LeaseGranted{Grant: g, Late: late})
+	return g
+}
+
+// order gives a lease its sequence number.
+func (m *Machine) order(l slot, seq uint64) {
+	r := m.requests.edit(l)
+	behind := seq - r.seq
+	if behind <= math.MaxUint32 {
+		r.behind = uint32(behind)
+		return
+	}
+	t := m.termsOf(l)
+	t.behind = behind
+	m.respell(l, t)
+}
+
+// leaseSeq is the sequence number of a lease's grant. It orders leases that have the same deadline.
+func (m *Machine) leaseSeq(l slot) uint64 { return leaseSeq(m.requests.peek(l), &m.texts) }
+
+func leaseSeq(r *requestRecord, t *texts) uint64 {
+	if r.behind != 0 {
+		return r.seq + uint64(r.behind)
+	}
+	return r.seq + t.terms(r.text()).behind
 }
 
 // holds reports whether the lease has not ended; it may be overdue.
@@ -69,11 +92,7 @@ func (m *Machine) holds(id lease.ID) bool {
 
 func (m *Machine) findLease(id lease.ID) (slot, bool) {
 	q, ok := m.findClaim(id)
-	if !ok {
-		return 0, false
-	}
-	r := m.requests.peek(q)
-	return r.claim, r.stage == StageHeld
+	return q, ok && m.requests.peek(q).stage == StageHeld
 }
 
 // owned finds the lease for a command of the identity, or says why it is refused.
@@ -82,7 +101,7 @@ func (m *Machine) owned(id lease.ID, by lease.Identity) (slot, Result) {
 	if !ok {
 		return 0, Refused{Reason: ReasonLeaseEnded}
 	}
-	if m.clientOf(m.leases.get(l).request).identity != by {
+	if m.clientOf(l).identity != by {
 		return 0, Refused{Reason: ReasonNotOwner}
 	}
 	return l, nil
@@ -93,21 +112,27 @@ func (m *Machine) renew(c Renew) Result {
 	if refused != nil {
 		return refused
 	}
-	rules := m.rulesOf(&m.leases.peek(l).claim)
+	rules := m.rulesOf(l)
 	if refused := rules.checkTTL(c.TTL); refused != nil {
 		return refused
 	}
-	rec := m.leases.edit(l)
-	deadline := m.now.Add(cmp.Or(c.TTL, rec.ttl))
+	t, r := m.termsOf(l), m.requests.peek(l)
+	ttl := cmp.Or(c.TTL, t.ttl)
+	deadline := m.now.Add(ttl)
 	if rules.maxHold != 0 {
-		last := max(rec.since.Add(rules.maxHold), rec.deadline)
-		if last == rec.deadline && !rec.unclaimed {
+		last := max(t.since.Add(rules.maxHold), r.due)
+		if last == r.due && !r.unclaimed {
 			return Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
 		}
 		deadline = min(deadline, last)
 	}
-	rec.ttl = cmp.Or(c.TTL, rec.ttl)
-	rec.deadline, rec.unclaimed = deadline, false
+	if ttl != t.ttl {
+		t.imprint, t.fingerprint = imprintOf(m.fingerprintOf(l))
+		t.ttl = ttl
+		m.respell(l, t)
+	}
+	rec := m.requests.edit(l)
+	rec.due, rec.unclaimed = deadline, false
 	m.expiries.set(l)
 	return Renewed{m.grantOf(l)}
 }
@@ -152,18 +177,17 @@ func (m *Machine) breakResource(c Break) Result {
 
 // end ends a lease and returns what it was. The caller promotes the next waiter.
 func (m *Machine) end(l slot, cause EndCause) Grant {
-	rec := m.leases.get(l)
 	g := m.grantOf(l)
 	m.emit(LeaseEnded{Holder: g.holder(), Cause: cause, Request: g.Request})
 	m.leave(l)
-	m.tenants.edit(m.clientOf(rec.request).tenant).leases--
+	m.tenants.edit(m.clientOf(l).tenant).leases--
 	m.expiries.remove(l)
-	m.byLease.remove(m.hashOfLease(rec.request), rec.request)
-	m.leases.remove(l)
+	m.byLease.remove(m.hashOfLease(l), l)
+	m.held--
 	if cause == EndCancelled {
-		m.settle(rec.request, StageCancelled)
+		m.settle(l, StageCancelled)
 		return g
 	}
-	m.settle(rec.request, StageEnded)
+	m.settle(l, StageEnded)
 	return g
 }

@@ -34,7 +34,6 @@ type Machine struct {
 	clients  slab[clientRecord]
 	requests slab[requestRecord]
 	waiters  slab[waiterRecord]
-	leases   slab[leaseRecord]
 	delays   slab[delayRecord]
 	texts    texts // of the requests
 
@@ -46,12 +45,13 @@ type Machine struct {
 	byResource *index                       // requests by what they hold, one holder being all that there is of the resource
 	resources  map[lease.Resource]*resource // the other ones
 	awaits     map[awaitKey]slot            // the request with which a client awaits a resource
-	expiries   deadlines
-	endings    timers // waiters by ends()
-	oblivions  timers // requests that are over, by until
-	departures timers // clients without requests, by until
-	openings   timers // delays by until
-	rules      rules  // of resources that no policy is about
+	held       int                          // leases
+	expiries   deadlines                    // leases by their deadlines
+	endings    timers                       // waiters by ends()
+	oblivions  deadlines                    // requests that are over, by when they are forgotten
+	departures timers                       // clients without requests, by until
+	openings   timers                       // delays by until
+	rules      rules                        // of resources that no policy is about
 	tenants    slab[tenantRecord]
 	byTenant   map[string]slot
 	waits      map[Owner][]slot   // waiters whose callers are there, in order; the wait-for graph
@@ -78,7 +78,9 @@ func New() *Machine {
 		waits:     make(map[Owner][]slot),
 		torn:      make(map[Owner]struct{}),
 	}
-	m.expiries.leases = &m.leases
+	places := new([]int32)
+	m.expiries = deadlines{requests: &m.requests, texts: &m.texts, places: places}
+	m.oblivions = m.expiries
 	m.byClient, m.byRequest = newIndex(m.hashOfClient), newIndex(m.hashOfRequest)
 	m.byLease, m.byResource = newIndex(m.hashOfLease), newIndex(m.hashOfHeld)
 	return m

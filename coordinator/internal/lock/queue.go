@@ -7,17 +7,20 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
-// await puts a request at the end of its resource's queue.
-func (m *Machine) await(c Acquire, q slot) slot {
+// await makes a request and puts it at the end of its resource's queue.
+func (m *Machine) await(c Acquire) slot {
+	w := m.waiters.take()
+	t := m.termsFor(c)
+	t.waiter = w
+	q := m.remember(c, StageWaiting, t)
 	rec := waiterRecord{
-		claim: m.claimOf(c, q), seq: m.requests.get(q).seq,
+		request: q, mode: c.Mode, seq: m.requests.peek(q).seq,
 		deadline: m.now.Add(c.Wait), grace: m.now.Add(m.config.Grace),
 		call: c.Call, attached: c.Call != 0,
 	}
-	w := m.waiters.add(rec)
-	m.requests.edit(q).claim = w
+	m.waiters.put(w, rec)
 	m.byLease.add(m.hashOfLease(q), q)
-	m.awaits[awaitKey{m.requests.get(q).client, c.Resource}] = q
+	m.awaits[awaitKey{m.requests.peek(q).client, c.Resource}] = q
 	m.endings.set(w, rec.ends(), rec.seq)
 	r := m.resource(c.Resource)
 	r.queue = append(r.queue, w)
@@ -50,9 +53,9 @@ func (m *Machine) attach(w slot, call uint64) Result {
 	rec.call = call
 	m.endings.set(w, rec.ends(), rec.seq)
 	q := rec.request
-	m.grantNext(m.resources[m.resourceOf(&rec.claim)], w)
-	if req := m.requests.peek(q); req.stage == StageHeld {
-		return Granted{Grant: m.grantOf(req.claim), Retried: true}
+	m.grantNext(m.resources[m.resourceOf(rec.request)], w)
+	if m.requests.peek(q).stage == StageHeld {
+		return Granted{Grant: m.grantOf(q), Retried: true}
 	}
 	return m.waitingOf(w)
 }
@@ -63,13 +66,13 @@ func (m *Machine) detach(c Detach) Result {
 	if !ok {
 		return Done{}
 	}
-	r := m.requests.get(q)
-	if r.stage != StageWaiting {
+	if m.requests.peek(q).stage != StageWaiting {
 		return Done{}
 	}
-	if w := m.waiters.get(r.claim); w.attached && w.call == c.Call {
-		m.unattach(r.claim)
-		name := m.resourceOf(&w.claim)
+	at := m.termsOf(q).waiter
+	if w := m.waiters.get(at); w.attached && w.call == c.Call {
+		m.unattach(at)
+		name := m.resourceOf(w.request)
 		m.emit(WaitDetached{Resource: name, Identity: c.Identity, Client: c.Client, Request: c.Request})
 		m.promote(name) // an exclusive one who is away is passed by shared ones
 	}
@@ -91,7 +94,7 @@ func (m *Machine) unattach(w slot) {
 // dropped here and now, whatever its timer has got to, so that it cannot be granted first.
 func (m *Machine) promote(name lease.Resource) {
 	r := m.lookUp(name)
-	if r == nil || r.holders() > 0 && m.leases.peek(r.first()).mode == lease.Exclusive {
+	if r == nil || r.holders() > 0 && m.requests.peek(r.first()).mode == lease.Exclusive {
 		return
 	}
 	m.dropOverdue(r)
@@ -134,13 +137,16 @@ func (m *Machine) nextRun(r *resource) []slot {
 
 // grantWaiter takes a waiter out of the queue and gives it the lease. Without tokens it goes on waiting.
 func (m *Machine) grantWaiter(w slot, late bool) {
-	c := m.waiters.peek(w).claim
-	name := m.resourceOf(&c)
+	q := m.waiters.peek(w).request
+	name := m.resourceOf(q)
 	token, ok := m.tokenFor(m.resources[name])
 	if !ok {
 		return
 	}
-	m.grant(name, c, token, late)
+	t := m.termsOf(q)
+	t.waiter, t.token, t.since = none, token, m.now
+	m.respell(q, t)
+	m.begin(name, q, t.ttl, late)
 	m.unqueue(w)
 }
 
@@ -190,7 +196,7 @@ func (m *Machine) dropWait(w slot, cause WaitCause, cycle []Owner) {
 // unqueue forgets a waiter.
 func (m *Machine) unqueue(w slot) {
 	rec := m.waiters.get(w)
-	name := m.resourceOf(&rec.claim)
+	name := m.resourceOf(rec.request)
 	r := m.resources[name]
 	if rec.attached {
 		m.unwatch(w)

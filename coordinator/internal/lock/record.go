@@ -1,13 +1,8 @@
 package lock
 
-import (
-	"time"
+import "github.com/lychgate/lychgate/coordinator/lease"
 
-	"github.com/lychgate/lychgate/coordinator/lease"
-)
-
-// The records of the machine's state. A client has requests; a request that waits or holds has a claim, kept as a
-// waiter or as a lease. All else (queues, indexes, timers) is derived from them and rebuilt on restore.
+// The records of the machine's state. A client has requests; a request that waits or holds has a claim. All else (queues, indexes, timers) is derived from them and rebuilt on restore.
 
 // clientRecord is one (identity, client id) that has requests, or acknowledged some lately.
 type clientRecord struct {
@@ -24,21 +19,22 @@ type clientRecord struct {
 
 func (c clientRecord) live() bool { return c.seq != 0 }
 
-// requestRecord remembers one acquire, or a cancel that came before its acquire. It has no pointers, as the leases have
-// none, so that a million of them are nothing to the garbage collector.
+// requestRecord remembers one acquire, or a cancel that came before its acquire, and what is often looked at of its lease:
+// the slot of a lease is its request's. The rest stands in its text. It has no pointers, so that a million of them are
+// nothing to the garbage collector.
 type requestRecord struct {
-	seq         uint64
-	fingerprint uint64    // of the parameters that a retry must repeat
-	until       LeaseTime // once past it, every copy of the request is too old
-	sequence    uint64    // the client's own number, or 0
-	client      slot
-	claim       slot   // of the waiter or lease, while stage is waiting or held
-	cell        uint32 // see text
-	class       uint8
-	stage       Stage
+	seq       uint64
+	due       LeaseTime // of a lease its deadline; of one that is over when it is forgotten
+	client    slot
+	behind    uint32 // of a lease: its own sequence number less seq, or 0 if the terms say it
+	cell      uint32 // see text
+	class     uint8
+	stage     Stage
+	mode      lease.Mode // of a claim
+	unclaimed bool       // of a lease: granted to a waiter that has not renewed yet
 }
 
-// text is where its words are.
+// text is where its words and terms are.
 func (r *requestRecord) text() text { return text{r.cell, r.class} }
 
 func (r requestRecord) live() bool { return r.seq != 0 }
@@ -48,8 +44,8 @@ type Stage uint8
 
 // The stages.
 const (
-	StageWaiting     Stage = iota + 1 // has a claim, kept as a waiter
-	StageHeld                         // has a claim, kept as a lease
+	StageWaiting     Stage = iota + 1 // has a claim, and a waiter
+	StageHeld                         // has a claim, which is a lease
 	StageEnded                        // its lease or its wait is over
 	StageCancelled                    // the same, by its own cancel
 	StageForestalled                  // only its cancel has been seen
@@ -58,24 +54,15 @@ const (
 // over says that nothing is left of the request but the memory of it.
 func (s Stage) over() bool { return s >= StageEnded }
 
-// claim is what a request asks for. The resource and the owner are among the request's words.
-type claim struct {
-	id        lease.ID
-	ttl       time.Duration
-	request   slot
-	mode      lease.Mode
-	owned     bool // there is an owner
-	unclaimed bool // of a lease: granted to a waiter that has not renewed yet
-}
-
 // waiterRecord is a claim in its resource's queue. Its place there is its request's sequence number.
 type waiterRecord struct {
-	claim
 	seq      uint64
 	deadline LeaseTime
 	grace    LeaseTime // an unattached waiter leaves then
 	call     uint64    // the call that waits, or waited last
-	attached bool      // its caller is there
+	request  slot
+	mode     lease.Mode
+	attached bool // its caller is there
 }
 
 func (w waiterRecord) live() bool { return w.seq != 0 }
@@ -87,14 +74,3 @@ func (w waiterRecord) ends() LeaseTime {
 	}
 	return min(w.deadline, w.grace)
 }
-
-// leaseRecord is a claim that was granted.
-type leaseRecord struct {
-	claim
-	seq      uint64 // of the grant: orders leases that have the same deadline
-	token    lease.Token
-	since    LeaseTime
-	deadline LeaseTime
-}
-
-func (l leaseRecord) live() bool { return l.seq != 0 }

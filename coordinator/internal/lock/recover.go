@@ -36,8 +36,8 @@ func (m *Machine) recover(c Recover) Result {
 	for _, w := range m.waitersInOrder() {
 		m.endWait(w, WaitRecovered)
 	}
-	leases := m.leases.slots()
-	slices.SortFunc(leases, func(a, b slot) int { return cmp.Compare(m.leases.peek(a).seq, m.leases.peek(b).seq) })
+	leases := slices.DeleteFunc(m.requests.slots(), func(q slot) bool { return m.requests.peek(q).stage != StageHeld })
+	slices.SortFunc(leases, func(a, b slot) int { return cmp.Compare(m.leaseSeq(a), m.leaseSeq(b)) })
 	for _, l := range leases {
 		m.end(l, EndRecovered)
 	}

@@ -52,27 +52,60 @@ func (m *Machine) find(identity lease.Identity, name lease.ClientID, id lease.Re
 func (m *Machine) clientOf(q slot) clientRecord { return m.clients.get(m.requests.get(q).client) }
 
 // remember makes the record of an acquire that takes effect.
-func (m *Machine) remember(c Acquire, s Stage) slot {
-	at := m.texts.spell(words{resource: c.Resource, owner: c.Owner, id: c.Request})
-	q := m.record(c.Identity, c.Client, at, c.AsOf, s)
+func (m *Machine) remember(c Acquire, s Stage, t terms) slot {
+	at := m.texts.spell(words{resource: c.Resource, owner: c.Owner, id: c.Request}, t)
+	q := m.record(c.Identity, c.Client, at, s)
 	r := m.requests.edit(q)
-	r.fingerprint, r.sequence = fingerprint(c), c.Sequence
+	r.mode = c.Mode
 	m.number(r.client, q, c.Sequence)
 	m.acknowledge(c)
 	return q
 }
 
 // record makes a request's record, and its client's if it is the first.
-func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, asOf LeaseTime, s Stage) slot {
+func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, s Stage) slot {
 	client := m.client(by, name)
-	q := m.requests.add(requestRecord{
-		seq: m.nextSeq(), until: m.untilFor(asOf), client: client, cell: at.cell, class: at.class, stage: s,
-	})
+	q := m.requests.add(requestRecord{seq: m.nextSeq(), client: client, cell: at.cell, class: at.class, stage: s})
 	m.byRequest.add(m.hashOfRequest(q), q)
 	c := m.clients.edit(client)
 	c.requests++
 	m.tenants.edit(c.tenant).requests++
 	return q
+}
+
+// respell writes a request's terms anew.
+func (m *Machine) respell(q slot, t terms) { m.rewrite(q, m.wordsOf(q), t) }
+
+func (m *Machine) rewrite(q slot, w words, t terms) {
+	r := m.requests.edit(q)
+	m.texts.remove(r.text())
+	at := m.texts.spell(w, t)
+	r.cell, r.class = at.cell, at.class
+}
+
+// fingerprintOf is the fingerprint of the acquire that a request was.
+func (m *Machine) fingerprintOf(q slot) uint64 {
+	r := m.requests.peek(q)
+	return fingerprintIn(m.texts.words(r.text()), m.texts.terms(r.text()), r.mode)
+}
+
+func fingerprintIn(w words, t terms, mode lease.Mode) uint64 {
+	switch t.imprint {
+	case imprintTTL:
+		return fingerprintOf(w.resource, w.owner, mode, t.ttl)
+	case imprintNoTTL:
+		return fingerprintOf(w.resource, w.owner, mode, 0)
+	case imprintNone, imprintKept:
+	}
+	return t.fingerprint
+}
+
+// imprintOf keeps a fingerprint.
+func imprintOf(fingerprint uint64) (imprint, uint64) {
+	if fingerprint == 0 {
+		return imprintNone, 0
+	}
+	return imprintKept, fingerprint
 }
 
 func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
@@ -91,13 +124,16 @@ func (m *Machine) untilFor(asOf LeaseTime) LeaseTime { return max(m.now, asOf).A
 // prolong keeps a record for the copies of a retry that was just seen.
 func (m *Machine) prolong(q slot, asOf LeaseTime) {
 	until := m.untilFor(min(asOf, m.now.Add(m.window())))
-	r := m.requests.get(q)
-	if until <= r.until {
+	if r := m.requests.peek(q); r.stage.over() {
+		if until > r.due {
+			m.requests.edit(q).due = until
+			m.oblivions.set(q)
+		}
 		return
 	}
-	m.requests.edit(q).until = until
-	if r.stage.over() {
-		m.oblivions.set(q, until, r.seq)
+	if t := m.termsOf(q); until > t.until {
+		t.until = until
+		m.respell(q, t)
 	}
 }
 
@@ -114,7 +150,7 @@ func (m *Machine) number(client, q slot, sequence uint64) {
 // unnumber drops a request from the list; one up to acknowledged is there no longer.
 func (m *Machine) unnumber(c *clientRecord, q slot, sequence uint64) {
 	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
-	for ; at < len(c.numbered) && m.requests.peek(c.numbered[at]).sequence == sequence; at++ {
+	for ; at < len(c.numbered) && m.sequenceOf(c.numbered[at]) == sequence; at++ {
 		if c.numbered[at] == q {
 			c.numbered = slices.Delete(c.numbered, at, at+1)
 			return
@@ -123,8 +159,10 @@ func (m *Machine) unnumber(c *clientRecord, q slot, sequence uint64) {
 }
 
 func (m *Machine) bySequence(q slot, sequence uint64) int {
-	return cmp.Compare(m.requests.peek(q).sequence, sequence)
+	return cmp.Compare(m.sequenceOf(q), sequence)
 }
+
+func (m *Machine) sequenceOf(q slot) uint64 { return m.texts.sequence(m.requests.peek(q).text()) }
 
 // acknowledge hears up to which number a client will never retry: the records up to it go, those of live leases and
 // waiters when they end.
@@ -148,22 +186,18 @@ func (m *Machine) acknowledge(c Acquire) {
 
 // settle says that nothing is left of a request. Its record stays until no copy can do harm.
 func (m *Machine) settle(q slot, s Stage) {
-	rec := m.requests.edit(q)
-	rec.stage, rec.claim = s, 0
-	if rec.sequence != 0 && rec.sequence <= m.clients.get(rec.client).acknowledged {
+	w, t := m.wordsOf(q), m.termsOf(q)
+	r := m.requests.edit(q)
+	r.stage, r.due, r.behind, r.unclaimed = s, t.until, 0, false
+	if t.sequence != 0 && t.sequence <= m.clients.peek(r.client).acknowledged {
 		m.forget(q)
 		return
 	}
-	m.shorten(rec)
-	m.oblivions.set(q, rec.until, rec.seq)
-}
-
-// shorten leaves a request without a claim its id alone.
-func (m *Machine) shorten(rec *requestRecord) {
-	id := m.texts.words(rec.text()).id
-	m.texts.remove(rec.text())
-	at := m.texts.spellID(id)
-	rec.cell, rec.class = at.cell, at.class
+	over := terms{sequence: t.sequence}
+	over.imprint, over.fingerprint = imprintOf(fingerprintIn(w, t, r.mode))
+	r.mode = 0
+	m.rewrite(q, words{id: w.id}, over)
+	m.oblivions.set(q)
 }
 
 // forget drops the record of a request that is over.
@@ -172,8 +206,8 @@ func (m *Machine) forget(q slot) {
 	c := m.clients.edit(rec.client)
 	c.requests--
 	m.tenants.edit(c.tenant).requests--
-	c.until = max(c.until, rec.until)
-	m.unnumber(c, q, rec.sequence)
+	c.until = max(c.until, rec.due)
+	m.unnumber(c, q, m.sequenceOf(q))
 	m.oblivions.remove(q)
 	m.byRequest.remove(m.hashOfRequest(q), q)
 	m.texts.remove(rec.text())
@@ -207,13 +241,13 @@ func (m *Machine) cancel(c Cancel) Result {
 	r := m.requests.get(q)
 	switch r.stage {
 	case StageWaiting:
-		return m.cancelWait(r.claim, c.TimedOut)
+		return m.cancelWait(m.termsOf(q).waiter, c.TimedOut)
 	case StageHeld:
-		holder := m.holderOf(r.claim)
+		holder := m.holderOf(q)
 		if c.TimedOut {
 			return Cancelled{Was: RequestHeld, Holder: holder}
 		}
-		m.end(r.claim, EndCancelled)
+		m.end(q, EndCancelled)
 		m.promote(holder.Resource)
 		return Cancelled{Was: RequestHeld, Holder: holder}
 	case StageEnded, StageCancelled:
@@ -230,7 +264,7 @@ func (m *Machine) cancelWait(w slot, timedOut bool) Result {
 		cause = WaitTimedOut
 	}
 	last := m.waitingOf(w)
-	name := m.resourceOf(&m.waiters.peek(w).claim)
+	name := m.resourceOf(m.waiters.peek(w).request)
 	m.endWait(w, cause)
 	m.promote(name)
 	return Cancelled{Was: RequestWaiting, Position: last.Position, Blocker: last.Holder}
@@ -246,8 +280,8 @@ func (m *Machine) forestall(c Cancel) Result {
 	if refused := m.admitMemory(c.Identity); refused != nil {
 		return refused
 	}
-	q := m.record(c.Identity, c.Client, m.texts.spellID(c.Request), c.AsOf, StageForestalled)
-	rec := m.requests.get(q)
-	m.oblivions.set(q, rec.until, rec.seq)
+	q := m.record(c.Identity, c.Client, m.texts.spell(words{id: c.Request}, terms{}), StageForestalled)
+	m.requests.edit(q).due = m.untilFor(c.AsOf)
+	m.oblivions.set(q)
 	return Cancelled{Was: RequestUnknown}
 }

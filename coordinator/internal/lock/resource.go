@@ -76,8 +76,7 @@ func (m *Machine) join(name lease.Resource, l slot) {
 	r := m.resources[name]
 	if r == nil {
 		if _, held := m.findHeld(name); !held {
-			q := m.leases.peek(l).request
-			m.byResource.add(m.hashOfHeld(q), q)
+			m.byResource.add(m.hashOfHeld(l), l)
 			return
 		}
 		r = m.resource(name)
@@ -96,37 +95,34 @@ func (m *Machine) join(name lease.Resource, l slot) {
 }
 
 func (m *Machine) crowdIn(c *crowd, l slot) {
-	rec := m.leases.peek(l)
-	c.at[m.requests.peek(rec.request).client] = int32(len(c.slots))
+	c.at[m.requests.peek(l).client] = int32(len(c.slots))
 	c.slots = append(c.slots, l)
-	if m.isNamed(&rec.claim) {
+	if m.isNamed(l) {
 		c.named++
 	}
 }
 
 // leave takes a lease away from its resource.
 func (m *Machine) leave(l slot) {
-	c := &m.leases.peek(l).claim
-	r := m.resources[lease.Resource(m.texts.resource(m.requests.peek(c.request).text()))]
+	r := m.resources[lease.Resource(m.texts.resource(m.requests.peek(l).text()))]
 	switch {
 	case r == nil:
-		m.byResource.remove(m.hashOfHeld(c.request), c.request)
+		m.byResource.remove(m.hashOfHeld(l), l)
 		return
 	case r.crowd == nil:
 		r.holder = none
 	default:
 		m.crowdOut(r, l)
 	}
-	m.tidy(m.resourceOf(c), r)
+	m.tidy(m.resourceOf(l), r)
 }
 
 func (m *Machine) crowdOut(r *resource, l slot) {
 	c := r.crowd
-	rec := m.leases.peek(l)
-	client := m.requests.peek(rec.request).client
+	client := m.requests.peek(l).client
 	c.slots[c.at[client]] = none
 	delete(c.at, client)
-	if m.isNamed(&rec.claim) {
+	if m.isNamed(l) {
 		c.named--
 	}
 	for c.slots[c.first] == none {
@@ -165,7 +161,7 @@ func (m *Machine) leaseOf(r *resource, client slot) (slot, bool) {
 			return none, false
 		}
 		return r.crowd.slots[i], true
-	case r.holder != none && m.requests.peek(m.leases.peek(r.holder).request).client == client:
+	case r.holder != none && m.requests.peek(r.holder).client == client:
 		return r.holder, true
 	}
 	return none, false
@@ -177,9 +173,9 @@ func (m *Machine) sortHolders(r *resource) {
 	if c == nil {
 		return
 	}
-	slices.SortFunc(c.slots, func(a, b slot) int { return cmp.Compare(m.leases.peek(a).seq, m.leases.peek(b).seq) })
+	slices.SortFunc(c.slots, func(a, b slot) int { return cmp.Compare(m.leaseSeq(a), m.leaseSeq(b)) })
 	for i, l := range c.slots {
-		c.at[m.requests.peek(m.leases.peek(l).request).client] = int32(i)
+		c.at[m.requests.peek(l).client] = int32(i)
 	}
 }
 
@@ -188,7 +184,7 @@ func (m *Machine) sharesWith(r *resource, mode lease.Mode) bool {
 	if r.holders() == 0 {
 		return true
 	}
-	return mode == lease.Shared && m.leases.peek(r.first()).mode == lease.Shared
+	return mode == lease.Shared && m.requests.peek(r.first()).mode == lease.Shared
 }
 
 // lookUp returns the entry of a name for a look at it, nil if there is none. That of a resource which has one holder and
@@ -201,7 +197,7 @@ func (m *Machine) lookUp(name lease.Resource) *resource {
 	if !held {
 		return nil
 	}
-	return &resource{holder: m.requests.peek(q).claim, delay: none}
+	return &resource{holder: q, delay: none}
 }
 
 // resource returns the entry of a name for changing it, made if need be.
@@ -211,7 +207,7 @@ func (m *Machine) resource(name lease.Resource) *resource {
 		r = newResource()
 		if q, held := m.findHeld(name); held {
 			m.byResource.remove(m.hashOfHeld(q), q)
-			r.holder = m.requests.peek(q).claim
+			r.holder = q
 		}
 		m.resources[name] = r
 	}
@@ -225,7 +221,6 @@ func (m *Machine) tidy(name lease.Resource, r *resource) {
 	}
 	delete(m.resources, name)
 	if r.holder != none {
-		q := m.leases.peek(r.holder).request
-		m.byResource.add(m.hashOfHeld(q), q)
+		m.byResource.add(m.hashOfHeld(r.holder), r.holder)
 	}
 }

@@ -143,14 +143,17 @@ func (r *Restorer) Request(s SavedRequest) error {
 	if err := r.takeSeq(s.Seq); err != nil {
 		return fmt.Errorf("request %q: %w", s.Request, err)
 	}
-	at := m.texts.spellID(s.Request)
-	if !s.Stage.over() {
-		m.texts.remove(at)
-		at = m.texts.spell(words{resource: s.Claim.Resource, owner: s.Claim.Owner, id: s.Request})
+	t, err := r.terms(s)
+	if err != nil {
+		return err
 	}
+	w := words{resource: s.Claim.Resource, owner: s.Claim.Owner, id: s.Request}
+	if s.Stage.over() {
+		w = words{id: s.Request}
+	}
+	at := m.texts.spell(w, t)
 	q := m.requests.add(requestRecord{
-		seq: s.Seq, fingerprint: s.Fingerprint, until: s.Until, sequence: s.Sequence,
-		client: r.client, cell: at.cell, class: at.class, stage: s.Stage,
+		seq: s.Seq, client: r.client, cell: at.cell, class: at.class, stage: s.Stage,
 	})
 	m.byRequest.add(m.hashOfRequest(q), q)
 	c := m.clients.edit(r.client)
@@ -159,64 +162,79 @@ func (r *Restorer) Request(s SavedRequest) error {
 	if s.Sequence > c.acknowledged {
 		m.number(r.client, q, s.Sequence)
 	}
-	return r.claim(q, s)
+	return r.stage(q, s, t)
 }
 
-func (r *Restorer) claim(q slot, s SavedRequest) error {
+// terms are those of a request, without the place of its waiter.
+func (r *Restorer) terms(s SavedRequest) (terms, error) {
+	t := terms{sequence: s.Sequence}
+	t.imprint, t.fingerprint = imprintOf(s.Fingerprint)
+	if s.Stage.over() {
+		return t, nil
+	}
+	c := s.Claim
+	if _, twice := r.m.findClaim(c.Lease); twice || c.Lease.IsZero() {
+		return t, fmt.Errorf("request %q: its lease id is zero or in use", s.Request)
+	}
+	known := c.Mode == lease.Exclusive || c.Mode == lease.Shared && r.m.version >= 2
+	if c.Resource == "" || c.TTL <= 0 || !known {
+		return t, fmt.Errorf("request %q: its claim is not valid", s.Request)
+	}
+	switch s.Fingerprint {
+	case fingerprintOf(c.Resource, c.Owner, c.Mode, c.TTL):
+		t.imprint, t.fingerprint = imprintTTL, 0
+	case fingerprintOf(c.Resource, c.Owner, c.Mode, 0):
+		t.imprint, t.fingerprint = imprintNoTTL, 0
+	}
+	t.claims, t.lease, t.ttl, t.until, t.waiter = true, c.Lease, c.TTL, s.Until, none
+	if s.Stage == StageHeld {
+		t.token, t.since = s.Lease.Token, s.Lease.Since
+		return t, nil
+	}
+	t.waiter = r.m.waiters.take()
+	return t, nil
+}
+
+func (r *Restorer) stage(q slot, s SavedRequest, t terms) error {
+	m := r.m
+	rec := m.requests.edit(q)
 	switch s.Stage {
 	case StageWaiting:
-		return r.waiter(q, s)
+		rec.mode = s.Claim.Mode
+		return r.waiter(q, s, t)
 	case StageHeld:
+		rec.mode = s.Claim.Mode
 		return r.lease(q, s)
 	case StageEnded, StageCancelled, StageForestalled:
-		r.m.oblivions.set(q, s.Until, s.Seq)
+		rec.due = s.Until
+		m.oblivions.set(q)
 		return nil
 	}
 	return fmt.Errorf("request %q is in the unknown stage %d", s.Request, s.Stage)
 }
 
-func (r *Restorer) newClaim(q slot, s SavedRequest) (claim, error) {
-	c := s.Claim
-	if _, twice := r.m.findClaim(c.Lease); twice || c.Lease.IsZero() {
-		return claim{}, fmt.Errorf("request %q: its lease id is zero or in use", s.Request)
-	}
-	known := c.Mode == lease.Exclusive || c.Mode == lease.Shared && r.m.version >= 2
-	if c.Resource == "" || c.TTL <= 0 || !known {
-		return claim{}, fmt.Errorf("request %q: its claim is not valid", s.Request)
-	}
-	return claim{id: c.Lease, ttl: c.TTL, request: q, mode: c.Mode, owned: c.Owner != ""}, nil
-}
-
-func (r *Restorer) waiter(q slot, s SavedRequest) error {
-	c, err := r.newClaim(q, s)
-	if err != nil {
-		return err
-	}
+func (r *Restorer) waiter(q slot, s SavedRequest, t terms) error {
 	m := r.m
 	name := s.Claim.Resource
 	key := awaitKey{r.client, name}
 	if _, twice := m.awaits[key]; twice {
 		return fmt.Errorf("request %q: its client awaits %q twice", s.Request, name)
 	}
-	w := m.waiters.add(waiterRecord{
-		claim: c, seq: s.Seq, deadline: s.Waiter.Deadline, grace: s.Waiter.Grace,
+	w := t.waiter
+	m.waiters.put(w, waiterRecord{
+		request: q, mode: s.Claim.Mode, seq: s.Seq, deadline: s.Waiter.Deadline, grace: s.Waiter.Grace,
 		call: s.Waiter.Call, attached: s.Waiter.Attached,
 	})
-	m.requests.edit(q).claim = w
 	m.byLease.add(m.hashOfLease(q), q)
 	m.awaits[key] = q
-	m.endings.set(w, m.waiters.get(w).ends(), s.Seq)
+	m.endings.set(w, m.waiters.peek(w).ends(), s.Seq)
 	res := m.resource(name)
 	res.queue = append(res.queue, w)
 	m.tenants.edit(m.clients.peek(r.client).tenant).waiters++
 	return nil
 }
 
-func (r *Restorer) lease(q slot, s SavedRequest) error {
-	c, err := r.newClaim(q, s)
-	if err != nil {
-		return err
-	}
+func (r *Restorer) lease(l slot, s SavedRequest) error {
 	m := r.m
 	if err := r.takeSeq(s.Lease.Seq); err != nil {
 		return fmt.Errorf("request %q: its lease: %w", s.Request, err)
@@ -230,19 +248,18 @@ func (r *Restorer) lease(q slot, s SavedRequest) error {
 	switch {
 	case twice:
 		return fmt.Errorf("request %q: its client holds %q twice", s.Request, name)
-	case !m.sharesWith(res, c.mode):
+	case !m.sharesWith(res, s.Claim.Mode):
 		return fmt.Errorf("resource %q has an exclusive holder and another one", name)
-	case res.holders() > 0 && m.leases.peek(res.first()).token != s.Lease.Token:
+	case res.holders() > 0 && m.termsOf(res.first()).token != s.Lease.Token:
 		return fmt.Errorf("resource %q has shared holders of two tokens", name)
 	case s.Lease.Token == 0 || s.Lease.Token > m.lastToken():
 		return fmt.Errorf("resource %q: the token %d was never issued", name, s.Lease.Token)
 	}
-	c.unclaimed = s.Lease.Unclaimed
-	l := m.leases.add(leaseRecord{
-		claim: c, seq: s.Lease.Seq, token: s.Lease.Token, since: s.Lease.Since, deadline: s.Lease.Deadline,
-	})
-	m.requests.edit(q).claim = l
-	m.byLease.add(m.hashOfLease(q), q)
+	rec := m.requests.edit(l)
+	rec.due, rec.unclaimed = s.Lease.Deadline, s.Lease.Unclaimed
+	m.order(l, s.Lease.Seq)
+	m.byLease.add(m.hashOfLease(l), l)
+	m.held++
 	m.expiries.set(l)
 	m.join(name, l)
 	m.tenants.edit(m.clients.peek(r.client).tenant).leases++

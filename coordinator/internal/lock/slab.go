@@ -23,11 +23,17 @@ type slab[T record] struct {
 // add stores v and returns its place.
 func (s *slab[T]) add(v T) slot {
 	i := s.take()
-	*s.edit(i) = v
-	s.count++
+	s.put(i, v)
 	return i
 }
 
+// put stores v in a place that was taken for it.
+func (s *slab[T]) put(i slot, v T) {
+	*s.edit(i) = v
+	s.count++
+}
+
+// take returns a free place; put must follow before another one is asked for.
 func (s *slab[T]) take() slot {
 	if last := len(s.free) - 1; last >= 0 {
 		i := s.free[last]

@@ -16,7 +16,6 @@ type Snapshot struct {
 	clients  *slab[clientRecord]
 	requests *slab[requestRecord]
 	waiters  *slab[waiterRecord]
-	leases   *slab[leaseRecord]
 	delays   *slab[delayRecord]
 	texts    *texts
 }
@@ -106,8 +105,7 @@ type SavedLease struct {
 func (m *Machine) Snapshot() *Snapshot {
 	s := m.look()
 	s.clients, s.requests = m.clients.freeze(), m.requests.freeze()
-	s.waiters, s.leases = m.waiters.freeze(), m.leases.freeze()
-	s.delays, s.texts = m.delays.freeze(), m.texts.freeze()
+	s.waiters, s.delays, s.texts = m.waiters.freeze(), m.delays.freeze(), m.texts.freeze()
 	return s
 }
 
@@ -132,7 +130,6 @@ func (m *Machine) look() *Snapshot {
 		clients:  &m.clients,
 		requests: &m.requests,
 		waiters:  &m.waiters,
-		leases:   &m.leases,
 		delays:   &m.delays,
 		texts:    &m.texts,
 	}
@@ -223,27 +220,23 @@ func (s *Snapshot) savedClient(i slot) SavedClient {
 
 func (s *Snapshot) savedRequest(q slot) SavedRequest {
 	r := s.requests.peek(q)
-	text := s.texts.words(r.text())
+	w, t := s.texts.words(r.text()), s.texts.terms(r.text())
 	saved := SavedRequest{
-		Request: text.id, Seq: r.seq, Fingerprint: r.fingerprint,
-		Until: r.until, Sequence: r.sequence, Stage: r.stage,
+		Request: w.id, Seq: r.seq, Fingerprint: fingerprintIn(w, t, r.mode),
+		Until: t.until, Sequence: t.sequence, Stage: r.stage,
 	}
-	switch r.stage {
-	case StageWaiting:
-		w := s.waiters.get(r.claim)
-		saved.Claim = w.claim.saved(text)
+	if r.stage.over() {
+		saved.Until = r.due
+		return saved
+	}
+	saved.Claim = SavedClaim{Resource: w.resource, Lease: t.lease, Owner: w.owner, TTL: t.ttl, Mode: r.mode}
+	if r.stage == StageWaiting {
+		w := s.waiters.peek(t.waiter)
 		saved.Waiter = SavedWaiter{Deadline: w.deadline, Grace: w.grace, Call: w.call, Attached: w.attached}
-	case StageHeld:
-		l := s.leases.get(r.claim)
-		saved.Claim = l.claim.saved(text)
-		saved.Lease = SavedLease{
-			Seq: l.seq, Token: l.token, Since: l.since, Deadline: l.deadline, Unclaimed: l.unclaimed,
-		}
-	case StageEnded, StageCancelled, StageForestalled:
+		return saved
+	}
+	saved.Lease = SavedLease{
+		Seq: leaseSeq(r, s.texts), Token: t.token, Since: t.since, Deadline: r.due, Unclaimed: r.unclaimed,
 	}
 	return saved
-}
-
-func (c claim) saved(w words) SavedClaim {
-	return SavedClaim{Resource: w.resource, Lease: c.id, Owner: w.owner, TTL: c.ttl, Mode: c.mode}
 }

@@ -131,31 +131,44 @@ func first(model map[slot]timer) (timer, bool) {
 	}), true
 }
 
-// TestDeadlines compares the leases' heap with a sorted list.
+// TestDeadlines compares two heaps of requests with sorted lists: of leases, one in three of which has its sequence number
+// in its terms, and of those that are over.
 func TestDeadlines(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var leases slab[leaseRecord]
-		d := deadlines{leases: &leases}
-		model := make(map[slot]timer)
+		var requests slab[requestRecord]
+		texts := new(texts)
+		both := [2]deadlines{{requests: &requests, texts: texts, places: new([]int32)}}
+		both[1] = both[0]
+		models := [2]map[slot]timer{make(map[slot]timer), make(map[slot]timer)}
 		for step := range rapid.IntRange(1, 300).Draw(t, "steps") {
 			at := LeaseTime(rapid.IntRange(0, 5).Draw(t, "at"))
+			over := rapid.IntRange(0, 1).Draw(t, "over")
+			d, model := &both[over], models[over]
 			i, any := someSlot(t, model)
 			switch rapid.SampledFrom([]string{"add", "add", "move", "remove", "pop"}).Draw(t, "step") {
 			case "add":
 				seq := uint64(1000 - step)
-				l := leases.add(leaseRecord{seq: seq, deadline: at})
+				rec := requestRecord{seq: seq, due: at, stage: StageEnded}
+				if over == 0 {
+					rec.seq, rec.behind, rec.stage = 1, uint32(seq)-1, StageHeld
+					if step%3 == 0 {
+						at := texts.spell(words{resource: "r"}, terms{claims: true, waiter: none, behind: seq - 1})
+						rec.behind, rec.cell, rec.class = 0, at.cell, at.class
+					}
+				}
+				l := requests.add(rec)
 				d.set(l)
 				model[l] = timer{at, seq, l}
 			case "move":
 				if any {
-					leases.edit(i).deadline = at
+					requests.edit(i).due = at
 					d.set(i)
 					model[i] = timer{at, model[i].seq, i}
 				}
 			case "remove":
 				if any {
 					d.remove(i)
-					leases.remove(i)
+					requests.remove(i)
 					delete(model, i)
 				}
 			case "pop":
@@ -166,7 +179,7 @@ func TestDeadlines(t *testing.T) {
 				}
 				if due {
 					d.remove(got)
-					leases.remove(got)
+					requests.remove(got)
 					delete(model, got)
 				}
 			}

@@ -33,7 +33,7 @@ func (m *Machine) Info() Info {
 		Config:      m.config,
 		Index:       m.index,
 		Now:         m.now,
-		Leases:      m.leases.count,
+		Leases:      m.held,
 		Waiters:     m.waiters.count,
 		Requests:    m.requests.count,
 		Clients:     m.clients.count,
@@ -42,7 +42,7 @@ func (m *Machine) Info() Info {
 
 // Timed reports whether anything will happen by the passing of lease time alone, so that the leader must tick.
 func (m *Machine) Timed() bool {
-	return m.headStart != 0 || m.leases.count > 0 || m.waiters.count > 0 || m.clients.count > 0 || m.delays.count > 0 ||
+	return m.headStart != 0 || m.held > 0 || m.waiters.count > 0 || m.clients.count > 0 || m.delays.count > 0 ||
 		slices.ContainsFunc(m.keys, Key.Retiring) ||
 		slices.ContainsFunc(m.policies, func(p policyRecord) bool { return p.filling(m.now) })
 }
@@ -161,12 +161,11 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 	if !ok {
 		return RequestUnknown, Grant{}
 	}
-	r := m.requests.get(q)
-	switch r.stage {
+	switch m.requests.peek(q).stage {
 	case StageWaiting:
 		return RequestWaiting, Grant{}
 	case StageHeld:
-		return RequestHeld, m.grantOf(r.claim)
+		return RequestHeld, m.grantOf(q)
 	case StageEnded, StageCancelled:
 		return RequestEnded, Grant{}
 	case StageForestalled:
@@ -175,14 +174,13 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 }
 
 func (m *Machine) grantOf(l slot) Grant {
-	rec := m.leases.peek(l)
-	q := m.requests.peek(rec.request)
+	q := m.requests.peek(l)
 	c := m.clients.peek(q.client)
-	text := m.texts.words(q.text())
+	text, t := m.texts.words(q.text()), m.texts.terms(q.text())
 	return Grant{
-		Resource: text.resource, Lease: rec.id, Token: rec.token, Mode: rec.mode,
+		Resource: text.resource, Lease: t.lease, Token: t.token, Mode: q.mode,
 		Identity: c.identity, Client: c.name, Request: text.id,
-		TTL: rec.ttl, Since: rec.since, Deadline: rec.deadline,
+		TTL: t.ttl, Since: t.since, Deadline: q.due,
 	}
 }
 
@@ -221,12 +219,12 @@ func (m *Machine) Waiting(by lease.Identity, client lease.ClientID, id lease.Req
 	if !ok || m.requests.peek(q).stage != StageWaiting {
 		return Waiting{}, false
 	}
-	return m.waitingOf(m.requests.peek(q).claim), true
+	return m.waitingOf(m.termsOf(q).waiter), true
 }
 
 func (m *Machine) waitingOf(w slot) Waiting {
 	rec := m.waiters.get(w)
-	r := m.resources[m.resourceOf(&rec.claim)]
+	r := m.resources[m.resourceOf(rec.request)]
 	at, _ := m.place(r, rec.seq)
 	out := Waiting{Position: at + 1, Deadline: rec.deadline}
 	if at > 0 || r.holders() > 0 {

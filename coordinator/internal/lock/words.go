@@ -6,38 +6,47 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
-// words is what a request calls things by. They stand together in one text: the lengths, the first plus 1 or 0 if the
-// request has no claim, then the words.
+// words is what a request calls things by. They stand in one text: three lengths, that of the resource plus 1 or 0 if the
+// request has no claim; the id of the lease if it has one; the words; and then the terms.
 type words struct {
 	resource lease.Resource // while it has a claim
 	owner    string         // the same; "" is its client
 	id       lease.RequestID
 }
 
-// spell stores the words of a request with a claim.
-func (t *texts) spell(w words) text { return t.put(len(w.resource)+1, w) }
-
-// spellID stores the words of a request without one.
-func (t *texts) spellID(id lease.RequestID) text { return t.put(0, words{id: id}) }
-
-func (t *texts) put(mark int, w words) text {
-	var buf [3 * binary.MaxVarintLen64]byte
-	head := binary.AppendUvarint(buf[:0], uint64(mark))
-	head = binary.AppendUvarint(head, uint64(len(w.owner)))
-	head = binary.AppendUvarint(head, uint64(len(w.id)))
-	at, cell := t.add(len(head) + len(w.resource) + len(w.owner) + len(w.id))
+// spell stores what there is to say of a request.
+func (t *texts) spell(w words, s terms) text {
+	var first [3*binary.MaxVarintLen64 + len(lease.ID{})]byte
+	var last [longestTerms]byte
+	head, tail := appendHead(first[:0], w, s), s.append(last[:0])
+	at, cell := t.add(len(head) + len(w.resource) + len(w.owner) + len(w.id) + len(tail))
 	n := copy(cell, head)
 	n += copy(cell[n:], w.resource)
 	n += copy(cell[n:], w.owner)
-	copy(cell[n:], w.id)
+	n += copy(cell[n:], w.id)
+	copy(cell[n:], tail)
 	return at
+}
+
+func appendHead(b []byte, w words, s terms) []byte {
+	mark := 0
+	if s.claims {
+		mark = len(w.resource) + 1
+	}
+	b = binary.AppendUvarint(b, uint64(mark))
+	b = binary.AppendUvarint(b, uint64(len(w.owner)))
+	b = binary.AppendUvarint(b, uint64(len(w.id)))
+	if s.claims {
+		b = append(b, s.lease[:]...)
+	}
+	return b
 }
 
 // words makes strings of a text, all in one allocation.
 func (t *texts) words(at text) words {
 	cell := t.peek(at)
 	_, h := headOf(cell)
-	s := string(cell[h.start : h.start+h.resource+h.owner+h.id])
+	s := string(cell[h.start:h.terms()])
 	return words{
 		resource: lease.Resource(s[:h.resource]),
 		owner:    s[h.resource : h.resource+h.owner],
@@ -52,12 +61,43 @@ func (t *texts) resource(at text) []byte {
 	return cell[h.start : h.start+h.resource]
 }
 
+// owned reports whether a text has an owner.
+func (t *texts) owned(at text) bool {
+	_, h := headOf(t.peek(at))
+	return h.owner > 0
+}
+
 // id is the bytes of a text's request id; good until the next change of any text.
 func (t *texts) id(at text) []byte {
 	cell := t.peek(at)
 	_, h := headOf(cell)
-	from := h.start + h.resource + h.owner
-	return cell[from : from+h.id]
+	return cell[h.start+h.resource+h.owner : h.terms()]
+}
+
+// lease is the bytes of the lease id of a claim's text; good until the next change of any text.
+func (t *texts) lease(at text) []byte {
+	cell := t.peek(at)
+	_, h := headOf(cell)
+	return cell[h.start-len(lease.ID{}) : h.start]
+}
+
+// terms reads the terms of a text.
+func (t *texts) terms(at text) terms {
+	cell := t.peek(at)
+	claims, h := headOf(cell)
+	s := readTerms(cell[h.terms():], claims)
+	if claims {
+		s.lease = lease.ID(cell[h.start-len(lease.ID{}) : h.start])
+	}
+	return s
+}
+
+// sequence is the first of the terms.
+func (t *texts) sequence(at text) uint64 {
+	cell := t.peek(at)
+	_, h := headOf(cell)
+	from := h.terms()
+	return uvarint(cell, &from)
 }
 
 // resources walks the resources of all claims, in no order.
@@ -74,22 +114,29 @@ func (t *texts) resources(yield func([]byte) bool) {
 // head is where the words are in a cell.
 type head struct{ start, resource, owner, id int }
 
+// terms is where the words end.
+func (h *head) terms() int { return h.start + h.resource + h.owner + h.id }
+
 // headOf reads the lengths. A cell that is free has no claim.
 func headOf(cell []byte) (claims bool, h head) {
 	mark := uvarint(cell, &h.start)
-	h.owner = uvarint(cell, &h.start)
-	h.id = uvarint(cell, &h.start)
-	h.resource = max(0, mark-1)
-	return mark > 0, h
+	h.owner = int(uvarint(cell, &h.start))
+	h.id = int(uvarint(cell, &h.start))
+	if mark == 0 {
+		return false, h
+	}
+	h.resource = int(mark - 1)
+	h.start += len(lease.ID{})
+	return true, h
 }
 
-// uvarint reads one length and moves on. It trusts the machine's own bytes.
-func uvarint(cell []byte, at *int) int {
-	v := 0
+// uvarint reads one number and moves on. It trusts the machine's own bytes.
+func uvarint(cell []byte, at *int) uint64 {
+	v := uint64(0)
 	for shift := 0; ; shift += 7 {
 		b := cell[*at]
 		*at++
-		v |= int(b&0x7f) << shift
+		v |= uint64(b&0x7f) << shift
 		if b < 0x80 {
 			return v
 		}
