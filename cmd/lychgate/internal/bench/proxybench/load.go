@@ -4,27 +4,15 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 )
 
-// series are the medians-to-be of one target: a value for each round.
-type series struct {
-	perSecond, p50, p99, cpu []float64 // 1/s, ms, ms, µs
-}
-
-func (s *series) add(o observed) {
-	s.perSecond = append(s.perSecond, o.perSecond)
-	s.p50 = append(s.p50, figures.MS(o.p50))
-	s.p99 = append(s.p99, figures.MS(o.p99))
-	s.cpu = append(s.cpu, microseconds(o.cpu))
-}
-
-func microseconds(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 }
-
 // load measures every workload by every protocol with every number of clients.
 func (r *run) load(ctx context.Context) error {
+	if err := r.warm(ctx, slices.Max(r.size.clients)); err != nil {
+		return err
+	}
 	for _, workload := range r.size.workloads {
 		for _, protocol := range r.size.protocols {
 			for _, clients := range r.size.clients {
@@ -37,18 +25,35 @@ func (r *run) load(ctx context.Context) error {
 	return nil
 }
 
+// warm has all clients come by once: PgBouncer opens connections to the server one after the other, once there is a first
+// statement, and keeps them. That is not to happen while it is measured.
+func (r *run) warm(ctx context.Context, clients int) error {
+	for i, t := range r.targets {
+		ticket := ""
+		if i == ours {
+			ticket = r.lease.Ticket()
+		}
+		conns, err := connectMany(ctx, t, ticket, clients)
+		if err != nil {
+			return fmt.Errorf("%s: %w", t.name, err)
+		}
+		closeAll(ctx, conns)
+	}
+	return nil
+}
+
 // loadOf measures one of them, the targets in turn, in every second round in the opposite order.
 func (r *run) loadOf(ctx context.Context, workload, protocol string, clients int) error {
-	j := job{clients: clients, time: r.size.time, args: []string{"-b", builtin[workload], "-M", protocol}}
+	j := job{clients: clients, time: r.size.time, history: workload == "update", args: []string{"-b", builtin[workload], "-M", protocol}}
 	var got [targetCount]series
 	for round := range r.size.rounds {
 		for _, i := range turns(round) {
+			if i == direct && r.size.less && clients > 1 {
+				continue
+			}
 			o, err := r.pgbench(ctx, r.targets[i], j)
 			if err != nil {
 				return err
-			}
-			if workload == "update" {
-				r.judge.history += o.processed
 			}
 			got[i].add(o)
 		}
@@ -69,10 +74,16 @@ func turns(round int) []int {
 
 // lastOf tells what the last round has shown.
 func lastOf(got [targetCount]series) string {
-	last := func(s []float64) float64 { return s[len(s)-1] }
-	return fmt.Sprintf("%.0f/s and %.1f µs, PgBouncer %.0f/s and %.1f µs, direct %.0f/s", last(got[ours].perSecond), last(got[ours].cpu),
-		last(got[pgBouncer].perSecond), last(got[pgBouncer].cpu), last(got[direct].perSecond))
+	text := fmt.Sprintf("%.0f/s and %.1f µs, PgBouncer %.0f/s and %.1f µs", got[ours].last(perSecond), got[ours].last(cpuMicros),
+		got[pgBouncer].last(perSecond), got[pgBouncer].last(cpuMicros))
+	if got[direct].any() {
+		text += fmt.Sprintf(", direct %.0f/s", got[direct].last(perSecond))
+	}
+	return text
 }
+
+// manyClients is from how many clients on the goals for many hold.
+const manyClients = 8
 
 // tell adds the figures of one load.
 func (r *run) tell(workload, name string, clients int, got [targetCount]series) {
@@ -80,23 +91,22 @@ func (r *run) tell(workload, name string, clients int, got [targetCount]series) 
 	if clients < manyClients {
 		cheap, fast = figures.RatioAtMost(1.5), nil
 	}
-	of := func(values func(series) []float64) (mine float64, theirs, without *float64) {
-		return figures.Median(values(got[ours])), new(figures.Median(values(got[pgBouncer]))), new(figures.Median(values(got[direct])))
-	}
-	add := func(name, unit string, values func(series) []float64, goals ...figures.Goal) {
-		mine, theirs, without := of(values)
-		r.report.AddResult(figures.Result{Name: name, Unit: unit, Value: mine, Peer: theirs, Direct: without}, goals...)
-	}
-	mine, theirs, _ := of(func(s series) []float64 { return s.cpu })
-	r.report.Add("proxy_cpu_us_per_tx_"+name, "us", mine, theirs, cheap)
-	add("tps_"+name, "1/s", func(s series) []float64 { return s.perSecond }, fast...)
-	add("p50_ms_"+name, "ms", func(s series) []float64 { return s.p50 })
-	add("p99_ms_"+name, "ms", func(s series) []float64 { return s.p99 })
+	r.compare("proxy_cpu_us_per_tx_"+name, "us", got, cpuMicros, cheap)
+	r.compare("tps_"+name, "1/s", got, perSecond, fast...)
+	r.compare("p50_ms_"+name, "ms", got, p50MS)
+	r.compare("p99_ms_"+name, "ms", got, p99MS)
 	if clients == 1 && workload == "select" { // where something is written, the disk's whims are larger
-		p50 := func(i int) float64 { return figures.Median(got[i].p50) * 1000 }
-		r.report.Add("added_p50_us_"+name, "us", p50(ours)-p50(direct), new(p50(pgBouncer)-p50(direct)), figures.RatioAtMost(1))
+		added := func(i int) float64 { return (got[i].median(p50MS) - got[direct].median(p50MS)) * 1000 }
+		r.report.Add("added_p50_us_"+name, "us", added(ours), new(added(pgBouncer)), figures.RatioAtMost(1))
 	}
 }
 
-// manyClients is from how many clients on the goals for many hold.
-const manyClients = 8
+// compare adds the medians of one figure, also of the database itself where it was measured and has such a figure: there is
+// no processor time without a process in between.
+func (r *run) compare(name, unit string, got [targetCount]series, f figure, goals ...figures.Goal) {
+	x := figures.Result{Name: name, Unit: unit, Value: got[ours].median(f), Peer: new(got[pgBouncer].median(f))}
+	if f != cpuMicros && got[direct].any() {
+		x.Direct = new(got[direct].median(f))
+	}
+	r.report.AddResult(x, goals...)
+}

@@ -47,6 +47,10 @@ type phase struct {
 // phases in their order.
 var phases = []phase{
 	{"load", "transactions per second, latency and processor time of a transaction, by pgbench", (*run).load},
+	{"check", "a fenced update beside one whose floor the application checks by itself", (*run).check},
+	{"connect", "connections per second, their processor time, and what binding one takes", (*run).connect},
+	{"takeover", "successor's connect to its first accepted write, the old holder in an open transaction", (*run).takeover},
+	{"idle", "resident memory of the process for each idle connection", (*run).idle},
 }
 
 // Phases are the names of the phases with what each measures.
@@ -163,7 +167,7 @@ func (r *run) notes() {
 		r.remark("the folder lies in memory, so that no write waits for a disk: use --dir for figures that mean something")
 	}
 	if r.config.Quick {
-		r.remark("one short round of each: ratios of processor times say something, rates and latencies little")
+		r.remark("one short round of each: ratios of processor times say something, rates and latencies little; memory of %d connections instead of %d", quickSize.idle, fullSize.idle)
 	}
 }
 

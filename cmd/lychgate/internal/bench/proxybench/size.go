@@ -6,25 +6,28 @@ import "time"
 type size struct {
 	rounds int
 	time   time.Duration // of each run of pgbench
+	less   bool          // the database itself is measured with one client only
 
 	workloads []string
 	protocols []string
 	clients   []int
 
-	binds     int // connections that are timed one by one
-	idle      int // connections whose memory is told
-	calm      int // half seconds without change after which memory has settled
+	binds     int           // connections that are timed one by one
+	idle      int           // connections whose memory is told
+	rest      time.Duration // before memory is looked at
+	step      time.Duration // between two looks at it
+	calm      int           // looks without change after which it has settled
 	takeovers int
 }
 
 var fullSize = size{
 	rounds: 3, time: 5 * time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
-	binds: 300, idle: 1000, calm: 6, takeovers: 200,
+	binds: 300, idle: 1000, rest: 125 * time.Second, step: 500 * time.Millisecond, calm: 6, takeovers: 200,
 }
 
 var quickSize = size{
-	rounds: 1, time: time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
-	binds: 50, idle: 200, calm: 2, takeovers: 30,
+	rounds: 1, time: time.Second, less: true, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
+	binds: 50, idle: 200, step: 250 * time.Millisecond, calm: 2, takeovers: 30,
 }
 
 // Workloads are those of pgbench itself, by our names.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -53,8 +55,12 @@ func parseTransaction(line string) (transaction, error) {
 	return transaction{client: client, took: time.Duration(took) * time.Microsecond, ended: seconds*1e6 + micros}, nil
 }
 
-// together is the time in which all clients worked: from the moment when each has ended its first transaction, to the first
-// one's last end. What clients do to connect, and what the slowest does alone, lies outside; false if there is no such time.
+// stragglers is the share of the clients that need not be at work.
+const stragglers = 0.1
+
+// together is the time in which the clients worked together, but for a few stragglers: from the end of nearly everybody's
+// first transaction, to the end of the first few's last. What clients do to connect and to leave lies outside; false if
+// there is no such time.
 func together(all []transaction, clients int) (from, to int64, ok bool) {
 	first, last := make(map[int]int64, clients), make(map[int]int64, clients)
 	for _, tx := range all {
@@ -63,14 +69,11 @@ func together(all []transaction, clients int) (from, to int64, ok bool) {
 		}
 		last[tx.client] = max(last[tx.client], tx.ended)
 	}
-	if len(first) < clients {
+	few := int(stragglers * float64(clients))
+	if len(first) < clients-few {
 		return 0, 0, false
 	}
-	for client, t := range first {
-		from = max(from, t)
-		if to == 0 || last[client] < to {
-			to = last[client]
-		}
-	}
+	from = slices.Sorted(maps.Values(first))[clients-few-1]
+	to = slices.Sorted(maps.Values(last))[min(few, len(last)-1)]
 	return from, to, from < to
 }

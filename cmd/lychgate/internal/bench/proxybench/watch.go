@@ -18,24 +18,48 @@ type reading struct {
 // watched are the readings of a run, one after the other. Of the database itself they have no processor time.
 type watched []reading
 
+// watching is a goroutine that reads a process's clock until it is stopped.
+type watching struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	got    watched // once done
+	err    error   // once done
+}
+
+func startWatch(ctx context.Context, t target) *watching {
+	ctx, cancel := context.WithCancel(ctx)
+	w := &watching{cancel: cancel, done: make(chan struct{})}
+	go func() {
+		defer close(w.done)
+		w.got, w.err = watch(ctx, t)
+	}()
+	return w
+}
+
+func (w *watching) stop() (watched, error) {
+	w.cancel()
+	<-w.done
+	return w.got, w.err
+}
+
 // watch reads the clock of a target's process until ctx is done.
 func watch(ctx context.Context, t target) (watched, error) {
 	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
-	var w watched
+	var got watched
 	for {
-		r := reading{at: time.Now().UnixMicro()}
+		now := reading{at: time.Now().UnixMicro()}
 		if t.process != nil {
 			var err error
-			if r.used, err = processorTime(t.process.PID()); err != nil {
+			if now.used, err = processorTime(t.process.PID()); err != nil {
 				return nil, err
 			}
 		}
-		w = append(w, r)
+		got = append(got, now)
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return w, nil
+			return got, nil
 		}
 	}
 }
