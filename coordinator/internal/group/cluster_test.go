@@ -2,6 +2,7 @@ package group
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"runtime/debug"
@@ -111,7 +112,9 @@ func (c *cluster) config(m *member) Config {
 func (c *cluster) startNode(m *member) {
 	c.t.Helper()
 	config := c.config(m)
-	config.Transport = c.network.attach(m.address)
+	if config.Port == nil {
+		config.Transport = c.network.attach(m.address)
+	}
 	group, err := New(config)
 	if err != nil {
 		c.t.Fatalf("new group: %v", err)
@@ -119,7 +122,13 @@ func (c *cluster) startNode(m *member) {
 	ctx, cancel := context.WithCancel(context.Background())
 	m.current.Store(group)
 	m.cancel, m.ended = cancel, make(chan error, 1)
-	go func() { m.ended <- group.Run(ctx) }()
+	go func() {
+		err := group.Run(ctx)
+		if config.Port != nil {
+			err = errors.Join(err, config.Port.Close())
+		}
+		m.ended <- err
+	}()
 }
 
 // stop ends a node in an orderly way.

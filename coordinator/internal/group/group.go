@@ -48,6 +48,7 @@ type Group struct {
 	muzzle   atomic.Pointer[muzzle]      // the one in use; nil before the stores are open
 	muzzled  chan struct{}               // capacity 1: the muzzle has changed
 	replaced atomic.Pointer[replacement] // the state is of a life that was given up
+	lost     chan string                 // nodes whose last connection has ended
 }
 
 // New validates the configuration and makes a group that does not run yet.
@@ -66,6 +67,7 @@ func New(config Config) (*Group, error) {
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
 		muzzled:    make(chan struct{}, 1),
+		lost:       make(chan string, 16),
 	}
 	g.SetKey(config.Key)
 	g.contacts.Store(newContacts())

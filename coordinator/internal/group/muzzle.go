@@ -2,6 +2,7 @@ package group
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"io"
 	"sync"
@@ -62,15 +63,17 @@ func (m *muzzle) takeOff() {
 // mute lets nothing through, for a reason.
 func (m *muzzle) mute(why error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.muted = why
+	m.mu.Unlock()
+	m.contacts.release()
 }
 
 // end lets nothing through any more, for a reason.
 func (m *muzzle) end(why error) {
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.ended = why
+	m.mu.Unlock()
+	m.contacts.release()
 }
 
 // unmute takes back what mute did.
@@ -117,6 +120,23 @@ func (m *muzzle) pass() {
 		case <-m.done:
 			return
 		}
+	}
+}
+
+// stand has the library stand for election without a pre-vote, as an order of a leader would. It blocks until the library
+// takes it.
+func (m *muzzle) stand(ctx context.Context) error {
+	if err := m.mayStand(); err != nil {
+		return err
+	}
+	answer := make(chan raft.RPCResponse, 1)
+	select {
+	case m.out <- raft.RPC{Command: &raft.TimeoutNowRequest{RPCHeader: m.header()}, RespChan: answer}:
+		return nil
+	case <-m.done:
+		return raft.ErrTransportShutdown
+	case <-ctx.Done():
+		return context.Cause(ctx)
 	}
 }
 

@@ -144,6 +144,7 @@ func (g *Group) takePart(parent context.Context, node *raft.Raft, from *origin) 
 		}
 	})
 	beside.Go(func() { g.standing(ctx, node, from) })
+	beside.Go(func() { g.keepVigil(ctx, node, from) })
 	beside.Go(func() { g.upgrade(ctx, node) })
 	if from.how == rejoins {
 		beside.Go(func() {

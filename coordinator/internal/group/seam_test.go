@@ -55,6 +55,7 @@ func TestASnapshotOverAConflictingTail(t *testing.T) {
 				if err := next.node().raft.Load().Snapshot().Error(); err != nil {
 					t.Fatal(err)
 				}
+				time.Sleep(2 * holdFor) // no request from before the snapshot is kept for the old leader any more
 				snapshot := next.snapshots.latest.meta.Index
 				if first, err := next.disk.FirstIndex(); err != nil || first <= end+1 {
 					t.Fatalf("the log of the new leader begins at %d, %v", first, err)

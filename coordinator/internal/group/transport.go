@@ -45,6 +45,8 @@ type history interface {
 	life() life
 	// outlived is told the life of a member that was dialled, if it is not the group's.
 	outlived(by life, node string)
+	// left is told that the last connection which a node had opened has ended.
+	left(node string)
 }
 
 // layer opens a group on the port. It is an error if the group is open on it already.
@@ -126,7 +128,12 @@ func (l *layer) drop(k *kept) error {
 	}
 	delete(l.open, k.Conn)
 	if k.node != "" {
-		l.of[k.node] = slices.DeleteFunc(l.of[k.node], func(other *kept) bool { return other == k })
+		rest := slices.DeleteFunc(l.of[k.node], func(other *kept) bool { return other == k })
+		l.of[k.node] = rest
+		if len(rest) == 0 {
+			delete(l.of, k.node)
+			l.history.left(k.node)
+		}
 	}
 	return k.Conn.Close()
 }

@@ -81,6 +81,7 @@ type chronicle struct {
 
 func (h *chronicle) life() life                    { return h.own }
 func (h *chronicle) outlived(by life, node string) { h.later, h.by = by, node }
+func (*chronicle) left(string)                     {}
 
 func newPair(t *testing.T, change func(one, two *PortConfig)) *pair {
 	t.Helper()
