@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -65,6 +66,15 @@ func newRunning(t testing.TB, n int) *running {
 	return r
 }
 
+// calm gives the nodes the timing that they have by default, for tests in which no election may happen that they did not
+// ask for: on a busy machine a leader is silent for 100 ms now and then.
+func (r *running) calm() {
+	usual := DefaultConfig()
+	for i := range r.configs {
+		r.configs[i].Timing, r.configs[i].Lease.MinTTL = usual.Timing, usual.Lease.MinTTL
+	}
+}
+
 // freeAddresses finds ports that nobody listens on. Another process can take one before the node does; then the test
 // fails with the node's error, which says so.
 func freeAddresses(t testing.TB, n int) (addresses []string) {
@@ -88,6 +98,9 @@ func check(t testing.TB, err error) {
 func (r *running) start(i int) {
 	r.t.Helper()
 	var deps Deps
+	if os.Getenv("LYCHGATE_TEST_LOG") != "" {
+		deps.Logger = slog.New(slog.NewTextHandler(os.Stderr, nil)).With("node", r.configs[i].Node)
+	}
 	if i < len(r.releases) {
 		deps.release = r.releases[i]
 	}

@@ -32,7 +32,7 @@ import (
 const patient = 30 * time.Second
 
 const (
-	testHeartbeat = 150 * time.Millisecond
+	testHeartbeat = 500 * time.Millisecond // as by default: on a busy machine nodes are silent for a good part of it
 	testBeat      = 200 * time.Millisecond
 )
 
@@ -147,6 +147,7 @@ func (c *cluster) begun(n int) *cluster {
 		c.nodes = append(c.nodes, c.start(members, peers, i, listeners[i]))
 	}
 	c.connect(c.nodes...)
+	c.elect(c.nodes[0])
 	for _, node := range c.nodes {
 		c.until("node is ready", func() bool { return node.server.Ready() == nil })
 	}
@@ -173,7 +174,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	g, err := group.New(group.Config{
 		Node: n.id, Members: peers, Cluster: "lg-test", Version: c.version, Lock: testLockConfig(),
 		Key:       lock.PutKey{Node: n.id, KeyID: signer.Key().ID, Public: signer.Key().Public},
-		Timing:    group.Timing{Heartbeat: testHeartbeat, LeaderLease: testHeartbeat * 2 / 3, Commit: 5 * time.Millisecond, Tick: 50 * time.Millisecond},
+		Timing:    group.Timing{Heartbeat: testHeartbeat, LeaderLease: testHeartbeat, Commit: 5 * time.Millisecond, Tick: 50 * time.Millisecond},
 		Stores:    &group.Stores{Log: memory, Stable: memory, Snapshots: raft.NewInmemSnapshotStore()},
 		Transport: n.transport, Observer: metrics.Group(0), Logger: logger,
 		OnApply: func(a group.Applied) {
@@ -255,6 +256,17 @@ func (c *cluster) connect(nodes ...*node) {
 			}
 		}
 	}
+}
+
+// elect has a node of a new cluster stand for election at once, which it would do a heartbeat later.
+func (c *cluster) elect(n *node) {
+	_, from := raft.NewInmemTransport("test")
+	from.Connect(n.transport.LocalAddr(), n.transport)
+	order := raft.TimeoutNowRequest{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}
+	var answer raft.TimeoutNowResponse
+	c.until("the node stands for election", func() bool { // it refuses before it has begun
+		return from.TimeoutNow(raft.ServerID(n.id), n.transport.LocalAddr(), &order, &answer) == nil
+	})
 }
 
 // disconnect cuts a node off from the other nodes; its clients still reach it.

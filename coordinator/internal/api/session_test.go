@@ -132,8 +132,10 @@ func TestSessionServesEveryCall(t *testing.T) {
 			}
 			ids = append(ids, got.GetLeaseId())
 		}
-		if len(s.leaders) != 1 || s.leaders[0].GetNode() != c.leader().id || s.leaders[0].GetGrpc() == "" {
-			t.Errorf("%s says that the leaders are %v", n.id, s.leaders)
+		for len(s.leaders) != 1 || s.leaders[0].GetNode() != c.leader().id || s.leaders[0].GetGrpc() == "" {
+			if err := s.read(); err != nil { // it is told when it changes
+				t.Fatalf("%s says that the leaders are %v: %v", n.id, s.leaders, err)
+			}
 		}
 		renew := s.send(
 			&lockpb.Call{Kind: &lockpb.Call_Renew{Renew: &lockpb.RenewRequest{LeaseId: ids[0]}}},
