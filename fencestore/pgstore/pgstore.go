@@ -167,8 +167,12 @@ func (s *Store) patience(ctx context.Context) time.Duration {
 	if !ok {
 		return s.cfg.TakeoverTimeout
 	}
-	return max(0, min(s.cfg.TakeoverTimeout, time.Until(deadline)*9/10))
+	left := time.Until(deadline)
+	return max(0, min(s.cfg.TakeoverTimeout, left-max(left/10, min(left/2, answerTime))))
 }
+
+// answerTime is how long an answer may take to come, on a busy machine.
+const answerTime = 250 * time.Millisecond
 
 // Unbind implements fencestore.Store.
 func (s *Store) Unbind(ctx context.Context, claim fencestore.Claim, session fencestore.Session, idle bool) (bool, error) {
