@@ -31,7 +31,7 @@ func (r *run) check(ctx context.Context) error {
 		}
 	}
 	r.remark("fenced_update: an UPDATE through the proxy; the peer is BEGIN, a check of the floor's row FOR SHARE, UPDATE, COMMIT through PgBouncer")
-	for _, clients := range []int{1, manyClients} {
+	for _, clients := range r.size.checking {
 		if err := r.checkOf(ctx, clients, fenced, checked, token); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func (r *run) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	mine, err := r.idleOf(ctx, fenced, r.lease.Ticket())
+	mine, err := r.idleOf(ctx, fenced, r.lease.Ticket(), r.size.rest)
 	if err != nil {
 		return fmt.Errorf("%s: %w", fenced.name, err)
 	}
@@ -28,7 +28,7 @@ func (r *run) idle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	theirs, err := r.idleOf(ctx, peer, "")
+	theirs, err := r.idleOf(ctx, peer, "", 0)
 	if err != nil {
 		return fmt.Errorf("%s: %w", peer.name, err)
 	}
@@ -37,14 +37,14 @@ func (r *run) idle(ctx context.Context) error {
 }
 
 // idleOf is what a connection costs a target's process, in kB. It ends the process.
-func (r *run) idleOf(ctx context.Context, t target, ticket string) (float64, error) {
+func (r *run) idleOf(ctx context.Context, t target, ticket string, rest time.Duration) (float64, error) {
 	defer t.process.Kill()
 	some, err := connectMany(ctx, t, ticket, connecting)
 	if err != nil {
 		return 0, err
 	}
 	closeAll(ctx, some)
-	before, err := r.settle(ctx, t)
+	before, err := r.settle(ctx, t, rest)
 	if err != nil {
 		return 0, err
 	}
@@ -52,7 +52,7 @@ func (r *run) idleOf(ctx context.Context, t target, ticket string) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	after, err := r.settle(ctx, t)
+	after, err := r.settle(ctx, t, rest)
 	if err != nil {
 		return 0, err
 	}
@@ -89,10 +89,10 @@ func closeAll(ctx context.Context, conns []*pgx.Conn) {
 }
 
 // settle waits until a process's memory has stopped to change, and tells it. The Go runtime collects the garbage of an idle
-// program every two minutes; at the full size that is waited for.
-func (r *run) settle(ctx context.Context, t target) (float64, error) {
+// program every two minutes; at the full size that is waited for, unless it is not a program in Go.
+func (r *run) settle(ctx context.Context, t target, rest time.Duration) (float64, error) {
 	const most = 60
-	if err := pause(ctx, r.size.rest); err != nil {
+	if err := pause(ctx, rest); err != nil {
 		return 0, err
 	}
 	var past float64

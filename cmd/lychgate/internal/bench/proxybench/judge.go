@@ -33,12 +33,17 @@ func (r *run) judgeFloors(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the floors: %w", err)
 	}
-	for resource, floor := range r.judge.floors {
+	return r.judge.see(now)
+}
+
+// see remembers the floors of a moment, unless one of those before was larger.
+func (j *judge) see(now map[string]uint64) error {
+	for resource, floor := range j.floors {
 		if now[resource] < floor {
 			return fmt.Errorf("%w: the floor of %s went from %d down to %d", ErrViolated, resource, floor, now[resource])
 		}
 	}
-	r.judge.floors = now
+	j.floors = now
 	return nil
 }
 

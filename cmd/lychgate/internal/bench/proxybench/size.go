@@ -11,6 +11,7 @@ type size struct {
 	workloads []string
 	protocols []string
 	clients   []int
+	checking  []int // clients that write what one of them alone may write
 
 	binds     int           // connections that are timed one by one
 	idle      int           // connections whose memory is told
@@ -21,12 +22,12 @@ type size struct {
 }
 
 var fullSize = size{
-	rounds: 3, time: 5 * time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
+	rounds: 3, time: 5 * time.Second, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64}, checking: []int{1, 8},
 	binds: 300, idle: 1000, rest: 125 * time.Second, step: 500 * time.Millisecond, calm: 6, takeovers: 200,
 }
 
 var quickSize = size{
-	rounds: 1, time: time.Second, less: true, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64},
+	rounds: 1, time: time.Second, less: true, workloads: Workloads(), protocols: Protocols(), clients: []int{1, 8, 64}, checking: []int{1, 8},
 	binds: 50, idle: 200, step: 250 * time.Millisecond, calm: 2, takeovers: 30,
 }
 
@@ -51,7 +52,7 @@ func sizeOf(c Config) size {
 		s.protocols = c.Protocols
 	}
 	if len(c.Clients) > 0 {
-		s.clients = c.Clients
+		s.clients, s.checking = c.Clients, c.Clients
 	}
 	if c.Rounds > 0 {
 		s.rounds = c.Rounds
