@@ -25,19 +25,24 @@ func (m *Machine) expire(commands []Command) {
 }
 
 func (m *Machine) expireFirst(limit int) {
-	for range limit {
-		l, due := m.expiries.due(m.now)
-		if !due {
+	var room [fetched]slot
+	for limit > 0 {
+		overdue := m.expiries.take(m.now, room[:min(limit, len(room))])
+		if len(overdue) == 0 {
 			return
 		}
-		m.expireLease(l)
+		_ = m.fetch(overdue)
+		for _, l := range overdue {
+			m.expireLease(l)
+		}
+		limit -= len(overdue)
 	}
 }
 
 // expireTouched ends the overdue leases that the limit left but the commands are about to ask for. They all come
 // after those ended before, so the whole entry keeps the order.
 func (m *Machine) expireTouched(commands []Command) {
-	if _, due := m.expiries.due(m.now); !due {
+	if !m.expiries.due(m.now) {
 		return
 	}
 	var overdue []slot
@@ -98,15 +103,15 @@ func (m *Machine) resourceOfRequest(q slot, ok bool) lease.Resource {
 }
 
 func (m *Machine) expireLease(l slot) {
-	rec := m.requests.get(l)
-	name := m.resourceOf(l)
-	if rec.unclaimed {
-		m.end(l, EndUnclaimed)
-	} else {
-		m.end(l, EndExpired)
-		m.shut(name, rec.mode)
+	cause := EndExpired
+	if m.requests.peek(l).unclaimed {
+		cause = EndUnclaimed
 	}
-	m.promote(name)
+	ended := m.end(l, cause)
+	if cause == EndExpired {
+		m.shut(ended.Resource, ended.Mode)
+	}
+	m.promote(ended.Resource)
 }
 
 // endWaits ends the first waits whose time is up. A resource that was kept for one of them goes to the next.
@@ -151,18 +156,27 @@ func (m *Machine) endHeadStart() {
 
 // forgetOld drops the records of requests, and the clients, whose time is up.
 func (m *Machine) forgetOld(limit int) {
-	for range limit {
-		q, due := m.oblivions.due(m.now - 1)
-		if !due {
-			break
-		}
-		m.forget(q)
-	}
+	m.forgetFirst(limit)
 	for range limit {
 		c, due := m.departures.due(m.now)
 		if !due {
 			break
 		}
 		m.depart(c)
+	}
+}
+
+func (m *Machine) forgetFirst(limit int) {
+	var room [fetched]slot
+	for limit > 0 {
+		old := m.oblivions.take(m.now-1, room[:min(limit, len(room))])
+		if len(old) == 0 {
+			return
+		}
+		for _, q := range old {
+			m.oblivions.remove(q)
+			m.forget(q)
+		}
+		limit -= len(old)
 	}
 }

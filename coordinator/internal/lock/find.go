@@ -16,6 +16,8 @@ func (h hashes) client(by lease.Identity, name lease.ClientID) uint64 {
 	return maphash.String(h.seed, string(by))*spread + maphash.String(h.seed, string(name))
 }
 
+func (h hashes) bytes(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
+
 func (h hashes) request(client slot, id []byte) uint64 {
 	return maphash.Bytes(h.seed, id) + uint64(client+1)*spread
 }
@@ -34,11 +36,11 @@ func (m *Machine) hashOfRequest(q slot) uint64 {
 }
 
 func (m *Machine) hashOfLease(q slot) uint64 {
-	return maphash.Bytes(m.hashes.seed, m.texts.lease(m.requests.peek(q).text()))
+	return m.hashes.bytes(m.texts.lease(m.requests.peek(q).text()))
 }
 
 func (m *Machine) hashOfHeld(q slot) uint64 {
-	return maphash.Bytes(m.hashes.seed, m.texts.resource(m.requests.peek(q).text()))
+	return m.hashes.bytes(m.texts.resource(m.requests.peek(q).text()))
 }
 
 func (m *Machine) findClient(by lease.Identity, name lease.ClientID) (slot, bool) {

@@ -56,6 +56,16 @@ func (x *index) find(hash uint64, is func(slot) bool) (slot, bool) {
 	return 0, false
 }
 
+// touch looks at where the search for a hash begins, and returns something that depends on it.
+func (x *index) touch(hash uint64) int {
+	p := x.part(hash)
+	if p.used == 0 {
+		return 0
+	}
+	at := p.home(hash)
+	return int(p.marks[at]) + int(p.places[at])
+}
+
 // add files a slot that is not in the index. At least a fifth of a part stays free.
 func (x *index) add(hash uint64, s slot) {
 	p := x.part(hash)

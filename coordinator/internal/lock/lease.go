@@ -53,7 +53,7 @@ func (m *Machine) begin(name lease.Resource, l slot, ttl time.Duration, late boo
 		m.byLease.add(m.hashOfLease(l), l)
 	}
 	m.held++
-	m.expiries.set(l)
+	m.expiries.add(l)
 	m.join(name, l)
 	m.tenants.edit(m.clientOf(l).tenant).leases++
 	g := m.grantOf(l)
@@ -72,6 +72,15 @@ func (m *Machine) order(l slot, seq uint64) {
 	t := m.termsOf(l)
 	t.behind = behind
 	m.respell(l, t)
+}
+
+// turnOf is when a lease expires, or a request that is over is forgotten, and its place among those of the same instant.
+func (m *Machine) turnOf(q slot) timer {
+	r := m.requests.peek(q)
+	if r.stage == StageHeld {
+		return timer{r.due, leaseSeq(r, &m.texts), q}
+	}
+	return timer{r.due, r.seq, q}
 }
 
 // leaseSeq is the sequence number of a lease's grant. It orders leases that have the same deadline.
@@ -131,9 +140,10 @@ func (m *Machine) renew(c Renew) Result {
 		t.ttl = ttl
 		m.respell(l, t)
 	}
+	m.expiries.remove(l)
 	rec := m.requests.edit(l)
 	rec.due, rec.unclaimed = deadline, false
-	m.expiries.set(l)
+	m.expiries.add(l)
 	return Renewed{m.grantOf(l)}
 }
 

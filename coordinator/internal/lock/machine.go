@@ -46,9 +46,9 @@ type Machine struct {
 	resources  map[lease.Resource]*resource // the other ones
 	awaits     map[awaitKey]slot            // the request with which a client awaits a resource
 	held       int                          // leases
-	expiries   deadlines                    // leases by their deadlines
+	expiries   calendar                     // leases by their deadlines
 	endings    timers                       // waiters by ends()
-	oblivions  deadlines                    // requests that are over, by when they are forgotten
+	oblivions  calendar                     // requests that are over, by when they are forgotten
 	departures timers                       // clients without requests, by until
 	openings   timers                       // delays by until
 	rules      rules                        // of resources that no policy is about
@@ -78,9 +78,8 @@ func New() *Machine {
 		waits:     make(map[Owner][]slot),
 		torn:      make(map[Owner]struct{}),
 	}
-	places := new([]int32)
-	m.expiries = deadlines{requests: &m.requests, texts: &m.texts, places: places}
-	m.oblivions = m.expiries
+	pos := new([]int32)
+	m.expiries, m.oblivions = newCalendar(m.turnOf, pos), newCalendar(m.turnOf, pos)
 	m.byClient, m.byRequest = newIndex(m.hashOfClient), newIndex(m.hashOfRequest)
 	m.byLease, m.byResource = newIndex(m.hashOfLease), newIndex(m.hashOfHeld)
 	return m

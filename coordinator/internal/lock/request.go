@@ -126,8 +126,9 @@ func (m *Machine) prolong(q slot, asOf LeaseTime) {
 	until := m.untilFor(min(asOf, m.now.Add(m.window())))
 	if r := m.requests.peek(q); r.stage.over() {
 		if until > r.due {
+			m.oblivions.remove(q)
 			m.requests.edit(q).due = until
-			m.oblivions.set(q)
+			m.oblivions.add(q)
 		}
 		return
 	}
@@ -147,7 +148,7 @@ func (m *Machine) number(client, q slot, sequence uint64) {
 	c.numbered = slices.Insert(c.numbered, at, q)
 }
 
-// unnumber drops a request from the list; one up to acknowledged is there no longer.
+// unnumber drops a request from the list, in which it is if its number is above acknowledged.
 func (m *Machine) unnumber(c *clientRecord, q slot, sequence uint64) {
 	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
 	for ; at < len(c.numbered) && m.sequenceOf(c.numbered[at]) == sequence; at++ {
@@ -179,6 +180,7 @@ func (m *Machine) acknowledge(c Acquire) {
 	rec.numbered = rec.numbered[cut:]
 	for _, q := range gone {
 		if m.requests.peek(q).stage.over() {
+			m.oblivions.remove(q)
 			m.forget(q)
 		}
 	}
@@ -186,29 +188,30 @@ func (m *Machine) acknowledge(c Acquire) {
 
 // settle says that nothing is left of a request. Its record stays until no copy can do harm.
 func (m *Machine) settle(q slot, s Stage) {
-	w, t := m.wordsOf(q), m.termsOf(q)
+	t := m.termsOf(q)
 	r := m.requests.edit(q)
 	r.stage, r.due, r.behind, r.unclaimed = s, t.until, 0, false
 	if t.sequence != 0 && t.sequence <= m.clients.peek(r.client).acknowledged {
 		m.forget(q)
 		return
 	}
-	over := terms{sequence: t.sequence}
+	w, over := m.wordsOf(q), terms{sequence: t.sequence}
 	over.imprint, over.fingerprint = imprintOf(fingerprintIn(w, t, r.mode))
 	r.mode = 0
 	m.rewrite(q, words{id: w.id}, over)
-	m.oblivions.set(q)
+	m.oblivions.add(q)
 }
 
-// forget drops the record of a request that is over.
+// forget drops the record of a request that is over and in no calendar.
 func (m *Machine) forget(q slot) {
 	rec := m.requests.get(q)
 	c := m.clients.edit(rec.client)
 	c.requests--
 	m.tenants.edit(c.tenant).requests--
 	c.until = max(c.until, rec.due)
-	m.unnumber(c, q, m.sequenceOf(q))
-	m.oblivions.remove(q)
+	if n := m.sequenceOf(q); n > c.acknowledged {
+		m.unnumber(c, q, n)
+	}
 	m.byRequest.remove(m.hashOfRequest(q), q)
 	m.texts.remove(rec.text())
 	m.requests.remove(q)
@@ -282,6 +285,6 @@ func (m *Machine) forestall(c Cancel) Result {
 	}
 	q := m.record(c.Identity, c.Client, m.texts.spell(words{id: c.Request}, terms{}), StageForestalled)
 	m.requests.edit(q).due = m.untilFor(c.AsOf)
-	m.oblivions.set(q)
+	m.oblivions.add(q)
 	return Cancelled{Was: RequestUnknown}
 }

@@ -207,7 +207,7 @@ func (r *Restorer) stage(q slot, s SavedRequest, t terms) error {
 		return r.lease(q, s)
 	case StageEnded, StageCancelled, StageForestalled:
 		rec.due = s.Until
-		m.oblivions.set(q)
+		m.oblivions.add(q)
 		return nil
 	}
 	return fmt.Errorf("request %q is in the unknown stage %d", s.Request, s.Stage)
@@ -260,7 +260,7 @@ func (r *Restorer) lease(l slot, s SavedRequest) error {
 	m.order(l, s.Lease.Seq)
 	m.byLease.add(m.hashOfLease(l), l)
 	m.held++
-	m.expiries.set(l)
+	m.expiries.add(l)
 	m.join(name, l)
 	m.tenants.edit(m.clients.peek(r.client).tenant).leases++
 	return nil

@@ -1,7 +1,7 @@
 package lock
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"testing"
 
@@ -126,66 +126,91 @@ func first(model map[slot]timer) (timer, bool) {
 	if len(all) == 0 {
 		return timer{}, false
 	}
-	return slices.MinFunc(all, func(a, b timer) int {
-		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.seq, b.seq))
-	}), true
+	return slices.MinFunc(all, timer.compare), true
 }
 
-// TestDeadlines compares two heaps of requests with sorted lists: of leases, one in three of which has its sequence number
-// in its terms, and of those that are over.
-func TestDeadlines(t *testing.T) {
+// TestCalendar compares two calendars with sorted lists: of leases, some of which have their sequence numbers in their
+// terms, and of requests that are over. Instants are close together or periods apart, and time goes on.
+func TestCalendar(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var requests slab[requestRecord]
-		texts := new(texts)
-		both := [2]deadlines{{requests: &requests, texts: texts, places: new([]int32)}}
-		both[1] = both[0]
+		m := New()
+		both := [2]*calendar{&m.expiries, &m.oblivions}
 		models := [2]map[slot]timer{make(map[slot]timer), make(map[slot]timer)}
-		for step := range rapid.IntRange(1, 300).Draw(t, "steps") {
-			at := LeaseTime(rapid.IntRange(0, 5).Draw(t, "at"))
-			over := rapid.IntRange(0, 1).Draw(t, "over")
-			d, model := &both[over], models[over]
+		now, seq := LeaseTime(0), uint64(1)<<40 // a restored lease may come after younger ones
+		instant := func() LeaseTime {
+			return max(0, now+LeaseTime(rapid.IntRange(-2, 5).Draw(t, "periods"))*period+LeaseTime(rapid.IntRange(0, 3).Draw(t, "at")))
+		}
+		for range rapid.IntRange(1, 300).Draw(t, "steps") {
+			which := rapid.IntRange(0, 1).Draw(t, "which")
+			c, model := both[which], models[which]
 			i, any := someSlot(t, model)
-			switch rapid.SampledFrom([]string{"add", "add", "move", "remove", "pop"}).Draw(t, "step") {
+			switch rapid.SampledFrom([]string{"add", "add", "move", "remove", "take"}).Draw(t, "step") {
 			case "add":
-				seq := uint64(1000 - step)
-				rec := requestRecord{seq: seq, due: at, stage: StageEnded}
-				if over == 0 {
-					rec.seq, rec.behind, rec.stage = 1, uint32(seq)-1, StageHeld
-					if step%3 == 0 {
-						at := texts.spell(words{resource: "r"}, terms{claims: true, waiter: none, behind: seq - 1})
-						rec.behind, rec.cell, rec.class = 0, at.cell, at.class
-					}
+				for range rapid.SampledFrom([]int{1, 2, 100}).Draw(t, "count") {
+					seq--
+					at := instant()
+					q := m.requests.add(turning(m, which == 0, at, seq))
+					c.add(q)
+					model[q] = timer{at, seq, q}
 				}
-				l := requests.add(rec)
-				d.set(l)
-				model[l] = timer{at, seq, l}
 			case "move":
 				if any {
-					requests.edit(i).due = at
-					d.set(i)
+					at := rapid.SampledFrom([]LeaseTime{model[i].at, instant()}).Draw(t, "to")
+					c.remove(i)
+					m.requests.edit(i).due = at
+					c.add(i)
 					model[i] = timer{at, model[i].seq, i}
 				}
 			case "remove":
 				if any {
-					d.remove(i)
-					requests.remove(i)
-					delete(model, i)
+					drop(m, c, model, i)
 				}
-			case "pop":
-				got, due := d.due(at)
-				want, any := first(model)
-				if due != (any && want.at <= at) || due && got != want.slot {
-					t.Fatalf("due at %d gave %d, %v, want %+v", at, got, due, want)
-				}
-				if due {
-					d.remove(got)
-					requests.remove(got)
-					delete(model, got)
-				}
+			case "take":
+				now = max(now, instant())
+				compareTaken(t, m, c, model, now, rapid.IntRange(1, 40).Draw(t, "room"))
 			}
-			if d.len() != len(model) {
-				t.Fatalf("%d deadlines, want %d", d.len(), len(model))
+			if c.len() != len(model) {
+				t.Fatalf("%d are in, want %d", c.len(), len(model))
 			}
 		}
 	})
+}
+
+// turning is a request whose turn has that instant and sequence number.
+func turning(m *Machine, held bool, at LeaseTime, seq uint64) requestRecord {
+	switch {
+	case !held:
+		return requestRecord{seq: seq, due: at, stage: StageEnded}
+	case seq%3 != 0:
+		return requestRecord{seq: seq - 1, behind: 1, due: at, stage: StageHeld}
+	}
+	text := m.texts.spell(words{resource: "r"}, terms{claims: true, waiter: none, behind: seq - 1})
+	return requestRecord{seq: 1, due: at, stage: StageHeld, cell: text.cell, class: text.class}
+}
+
+func drop(m *Machine, c *calendar, model map[slot]timer, q slot) {
+	c.remove(q)
+	m.requests.remove(q)
+	delete(model, q)
+}
+
+func compareTaken(t *rapid.T, m *Machine, c *calendar, model map[slot]timer, now LeaseTime, room int) {
+	want := slices.SortedFunc(maps.Values(model), timer.compare)
+	for i, w := range want {
+		if w.at > now {
+			want = want[:i]
+			break
+		}
+	}
+	if due := c.due(now); due != (len(want) > 0) {
+		t.Fatalf("at %d something is due: %v, want %+v", now, due, want)
+	}
+	want = want[:min(len(want), room)]
+	got := c.take(now, make([]slot, room))
+	if !slices.EqualFunc(got, want, func(q slot, w timer) bool { return q == w.slot }) {
+		t.Fatalf("at %d were taken %v, want %+v", now, got, want)
+	}
+	for _, q := range got {
+		drop(m, c, model, q)
+	}
 }

@@ -1,5 +1,7 @@
 package lock
 
+import "cmp"
+
 // timers orders slots by (instant, sequence number): a total order, so that ties do not depend on how the heap
 // came about. It is a binary heap that knows where each slot stands; it is derived, and in no snapshot.
 type timers struct {
@@ -11,6 +13,10 @@ type timer struct {
 	at   LeaseTime
 	seq  uint64
 	slot slot
+}
+
+func (t timer) compare(u timer) int {
+	return cmp.Or(cmp.Compare(t.at, u.at), cmp.Compare(t.seq, u.seq))
 }
 
 func (t timer) before(u timer) bool {
