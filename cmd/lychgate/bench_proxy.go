@@ -36,7 +36,8 @@ Phases:
 ` + listPairs(proxybench.Phases()) + `
 Processor time is that of the proxy's and PgBouncer's own processes, while all clients work. A run
 in which an invariant did not hold (a transaction that failed, an acknowledged one that is not in
-the database, a stale ticket that writes, a floor that goes down) reports no figure and fails.`,
+the database, a stale ticket that writes, a floor that goes down) reports no figure and fails.
+All of it takes about twenty minutes, with --quick about one.`,
 		Example: `  make bench-proxy ARGS=--quick
   lychgate bench proxy --only load --workload update --protocol prepared --clients 8`,
 		Args: named(),
