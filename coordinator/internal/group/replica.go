@@ -35,8 +35,9 @@ type replica struct {
 	onRestore func(index uint64)
 	replayed  uint64 // last index that was in the log at start
 
-	knows uint32 // the newest cluster version that this program knows
-	group *Group // told of members; nil in tests of the replica alone
+	knows     uint32 // the newest cluster version that this program knows
+	describes bool   // see Config.DescribeRenewals
+	group     *Group // told of members; nil in tests of the replica alone
 
 	mu      sync.RWMutex
 	machine *lock.Machine
@@ -183,7 +184,7 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	info := machine.Info()
 	r.mu.Lock()
-	r.machine = machine
+	r.adopt(machine)
 	r.info.Store(&info)
 	r.now.Store(int64(info.Now))
 	r.life.Store(uint32(lifeOf(info.Incarnation)))
@@ -198,6 +199,14 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	return nil
 }
 
+// adopt goes on with another machine. The caller holds mu.
+func (r *replica) adopt(m *lock.Machine) {
+	if r.describes {
+		m.DescribeRenewals()
+	}
+	r.machine = m
+}
+
 var errDetached = errors.New("the library was cut off from the state")
 
 // detach keeps a library that was cut off from changing the state.
@@ -207,7 +216,7 @@ func (r *replica) detach() { r.detached.Store(true) }
 func (r *replica) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine = lock.New()
+	r.adopt(lock.New())
 	r.info.Store(new(r.machine.Info()))
 	r.now.Store(0)
 	r.bytes.Store(0)
