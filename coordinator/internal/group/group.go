@@ -63,7 +63,7 @@ func New(config Config) (*Group, error) {
 		start:      time.Now(),
 		queue:      newQueue(config.Limits),
 		waits:      ws,
-		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
+		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.snapshotBytes()),
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
 		muzzled:    make(chan struct{}, 1),
