@@ -52,8 +52,7 @@ func (n *Node) groupConfig(signer *ticket.Signer) group.Config {
 		Timing: n.config.Timing.group(),
 		Logger: n.deps.Logger,
 
-		DescribeRenewals: n.config.Audit.Renewals,
-		MaxVersion:       n.deps.release,
+		MaxVersion: n.deps.release,
 	}
 	for _, m := range n.config.Members {
 		config.Members = append(config.Members, group.Member{ID: m.ID, Peer: m.Peer})

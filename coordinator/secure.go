@@ -29,7 +29,6 @@ func (n *Node) openSecurity() (*secured, error) {
 		return nil, err
 	}
 	n.announceSecurity()
-	n.security.Store(s)
 	return s, nil
 }
 

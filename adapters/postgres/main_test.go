@@ -44,6 +44,9 @@ func TestMain(m *testing.M) {
 	}, &server))
 }
 
+// eventLoops is what the tests' proxies are told; TestWithTwoGoroutinesASession changes it.
+var eventLoops int
+
 // patience bounds everything that a test waits for.
 const patience = 30 * time.Second
 
@@ -226,6 +229,7 @@ func (w *world) proxy(change func(*settings)) *proxy {
 		},
 		server: postgres.Config{
 			Upstream: fmt.Sprintf("127.0.0.1:%d", server.Port()), Database: w.name, DrainTimeout: patience, Logger: log,
+			EventLoops: eventLoops,
 		},
 	}
 	if change != nil {

@@ -31,8 +31,8 @@ func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.Wa
 	ctx, cancel := context.WithCancel(ctx)
 	one := &session{server: s, client: conn, log: s.log.With("client", conn.RemoteAddr().String())}
 	one.evict = func() {
+		conn.Close() // first: it is told nothing
 		cancel()
-		conn.Close()
 	}
 	s.arrive(one)
 	sessions.Go(func() {

@@ -17,7 +17,6 @@ const askedToRead = "session is asked to be read-only: its client can undo it, g
 // reading is whether a session ought to be read-only, in the running transaction and in those after it.
 type reading struct{ now, later bool }
 
-// reading wants r.mu held.
 func (r *relay) reading() reading {
 	only := func(claims []fencestore.Claim) bool {
 		plan := gate.Plan{Access: r.gate.Policy().Without(), Claims: claims}
@@ -51,49 +50,25 @@ func (to reading) settings(from reading, local bool) []string {
 // ownName is that of the proxy's statements and portals.
 const ownName = "lychgate_read_only"
 
-// setOwn sends settings behind a message of the client's, in its protocol: a simple query would end the batch of an
-// extended one.
-func (r *relay) setOwn(kind track.Kind, settings []string) error {
+// setOwn puts settings behind a message of the client's, in its protocol: a simple query would end the batch of an
+// extended one. Nothing is outstanding, so that there is room for the replies.
+func (r *relay) setOwn(b *burst, kind track.Kind, settings []string) {
 	for _, text := range settings {
-		send := r.setExtended
 		if kind == track.Query {
-			send = r.setSimple
+			r.own(b, track.Query, 'Q', text+"\x00")
+			continue
 		}
-		if err := send(text); err != nil {
-			return err
-		}
+		const name = ownName + "\x00"
+		r.own(b, track.Parse, 'P', name+text+"\x00"+string(noTypes))
+		r.own(b, track.Bind, 'B', name+name+"\x00\x00\x00\x00\x00\x00") // no formats, no parameters, no formats of results
+		r.own(b, track.Execute, 'E', name+"\x00\x00\x00\x00")
+		r.own(b, track.Close, 'C', "P"+name)
+		r.own(b, track.Close, 'C', "S"+name)
 	}
-	return nil
 }
 
-func (r *relay) setSimple(text string) error {
-	return r.own(track.Query, 'Q', text+"\x00")
-}
-
-func (r *relay) setExtended(text string) error {
-	const name = ownName + "\x00"
-	for _, m := range []struct {
-		kind track.Kind
-		typ  byte
-		body string
-	}{
-		{track.Parse, 'P', name + text + "\x00" + string(noTypes)},
-		{track.Bind, 'B', name + name + "\x00\x00\x00\x00\x00\x00"}, // no formats, no parameters, no formats of results
-		{track.Execute, 'E', name + "\x00\x00\x00\x00"},
-		{track.Close, 'C', "P" + name},
-		{track.Close, 'C', "S" + name},
-	} {
-		if err := r.own(m.kind, m.typ, m.body); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// own sends a message of the proxy's whose reply the client does not see.
-func (r *relay) own(kind track.Kind, typ byte, body string) error {
-	if err := r.send(track.Sent{Kind: kind, Pure: true, Hidden: true}); err != nil {
-		return err
-	}
-	return r.replace(typ, []byte(body))
+// own puts a message of the proxy's whose reply the client does not see.
+func (r *relay) own(b *burst, kind track.Kind, typ byte, body string) {
+	r.talk.Send(track.Sent{Kind: kind, Pure: true, Hidden: true})
+	b.putMessage(typ, []byte(body))
 }

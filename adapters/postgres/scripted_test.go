@@ -167,7 +167,7 @@ func newFakeProxy(t testing.TB, s *fakeServer, change func(*settings)) *fakeProx
 			Adapter: "postgres", Policy: gate.Require, Verifier: verifier{w.ring}, Store: store, Observer: p.seen, Logger: log,
 			GoneFor: 10 * time.Millisecond, ExplainFor: 20 * time.Millisecond,
 		},
-		server: postgres.Config{Upstream: s.addr, Database: "db", Logger: log, DrainTimeout: patience, EndTimeout: 200 * time.Millisecond},
+		server: postgres.Config{Upstream: s.addr, Database: "db", Logger: log, DrainTimeout: patience, EndTimeout: 200 * time.Millisecond, EventLoops: eventLoops},
 	}
 	if change != nil {
 		change(&c)

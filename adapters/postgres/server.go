@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -33,6 +34,10 @@ type Config struct {
 	EndTimeout     time.Duration // for telling an ended client why, when it does not read: 2 s
 	StuckCheck     time.Duration // between looks at whether a session whose client does not read has become stale: 2 s
 
+	// EventLoops are the goroutines that carry the sessions without TLS, many each: one for each two processors. Below 0:
+	// none, and such a session has two goroutines of its own, as one with TLS has and every one on systems without epoll.
+	EventLoops int
+
 	Logger *slog.Logger // nil: none
 }
 
@@ -46,6 +51,7 @@ type Server struct {
 	unbinding chan struct{} // one for each ended session that waits for its backend to be gone
 	canceling chan struct{} // one for each cancel request of an ended session
 
+	loops      *loops
 	background sync.WaitGroup  // unbinding and canceling
 	hard       context.Context // done when even the background has to end
 
@@ -69,6 +75,7 @@ func New(config Config) (*Server, error) {
 	setDefault(&config.DrainTimeout, 30*time.Second)
 	setDefault(&config.EndTimeout, 2*time.Second)
 	setDefault(&config.StuckCheck, 2*time.Second)
+	setDefault(&config.EventLoops, max(1, runtime.GOMAXPROCS(0)/2))
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -96,6 +103,8 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	hard, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	s.hard = hard
+	s.loops = newLoops(s.config.EventLoops, s.log)
+	defer s.loops.close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	var sessions, watch sync.WaitGroup
 	watch.Go(func() { s.watchStuck(hard) })

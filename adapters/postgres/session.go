@@ -196,10 +196,6 @@ func (s *session) connect(ctx context.Context) error {
 	return err
 }
 
-// bufferSize is the largest message that is looked at whole; larger ones stream through. A session has two readers
-// and two writers of it.
-const bufferSize = 16 << 10
-
 // join binds the session to what it has shown, and only then lets the client know that it may speak.
 func (s *session) join(ctx context.Context) error {
 	if s.plan.Access == gate.Fenced {

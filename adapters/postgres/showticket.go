@@ -9,116 +9,111 @@ import (
 	"github.com/lychgate/lychgate/proxy/gate"
 )
 
-// showTicket executes a SET or RESET of fence.ticket: it binds before the statement goes to the server, at a moment
-// at which nothing is outstanding. forward sends the statement without its secret.
-func (r *relay) showTicket(s sqltext.Statement, sent track.Sent, forward func() error) error {
-	claims, err := r.verify(s)
-	if err == nil {
-		err = r.quiesce()
+// showing is a SET or RESET of fence.ticket on its way to being bound, which happens before the statement goes to the
+// server, at a moment at which nothing is outstanding. The client's messages wait until then.
+type showing struct {
+	at     showingState
+	claims []fencestore.Claim
+	err    error
+}
+
+type showingState uint8
+
+const (
+	verifying showingState = iota
+	quieting               // verified: waits until nothing is outstanding
+	binding
+	bound // or refused
+)
+
+// showTicket executes a SET or RESET of fence.ticket. It is called again and again with the same message until it is
+// done. instead is the body that goes to the server, without the secret.
+func (r *relay) showTicket(b *burst, m message, s sqltext.Statement, kind track.Kind, instead ...[]byte) (next, error) {
+	if r.up.showing == nil {
+		r.up.showing = &showing{}
+		r.verify(r.up.showing, s)
 	}
-	if err == nil && len(claims) > 0 {
-		err = r.joinNow(claims)
+	show := r.up.showing
+	if show.at == quieting {
+		n, err := r.quiesce(b)
+		switch {
+		case n != done:
+			return n, nil
+		case err != nil:
+			show.at, show.err = bound, err
+		default:
+			r.joinNow(show)
+		}
 	}
+	if show.at != bound {
+		return wait, nil
+	}
+	r.up.showing = nil
 	var refusal *gate.Refusal
 	switch {
-	case errors.As(err, &refusal):
-		return r.refuseCounted(sent.Kind, nil, refusal)
-	case errors.Is(err, errSkipping):
-		return nil // an earlier message of the batch has failed: the server would not have looked at this one
-	case err != nil:
-		return err
+	case errors.As(show.err, &refusal):
+		return r.refuseCounted(b, m, kind, nil, refusal)
+	case errors.Is(show.err, errSkipping):
+		r.up.body.skip(b, m) // an earlier message of the batch has failed: the server would not have looked at this one
+		return done, nil
+	case show.err != nil:
+		return done, show.err
 	}
-	var (
-		settings []string
-		asked    bool
-	)
-	err = r.await(func() bool { return !r.talk.Full() }, func() {
-		r.talk.Send(sent)
-		before := r.reading()
-		if s.Kind == sqltext.ResetTicket {
-			r.fences.reset()
-		} else {
-			r.fences.add(claims, s.Local)
-		}
-		after := r.reading()
-		settings, asked = after.settings(before, s.Local), after != before && (after.now || after.later)
-	})
-	if err != nil {
-		return err
-	}
-	if err := forward(); err != nil {
-		return err
-	}
-	if asked {
-		r.session.log.Debug(askedToRead)
-	}
-	return r.setOwn(sent.Kind, settings)
+	return r.carryOut(b, m, s, kind, show.claims, instead)
 }
-
-// errSkipping means that the server ignores everything up to the next Sync.
-var errSkipping = errors.New("the server skips to the next Sync")
 
 // verify asks for nothing but the ticket itself, so that a bad one is refused wherever it stands.
-func (r *relay) verify(s sqltext.Statement) ([]fencestore.Claim, error) {
+func (r *relay) verify(show *showing, s sqltext.Statement) {
 	if s.Kind != sqltext.SetTicket {
-		return nil, nil
+		show.at = quieting
+		return
 	}
-	plan, err := r.gate.Plan(r.ctx, gate.Shown{Tickets: s.Tickets()})
-	if err != nil {
-		return nil, err
-	}
-	return plan.Claims, nil
-}
-
-// quiesce waits until no reply is outstanding. Where a batch has begun it asks the server to hand over the replies
-// that it holds back; a Flush changes nothing else, where a Sync would commit half of the batch. Where that moment
-// cannot be had, the session ends: during a COPY the server would not take what stands in for a refused statement.
-func (r *relay) quiesce() error {
-	flushed := false
-	for {
-		var quiet, skipping, hopeless, flush bool
-		err := r.await(func() bool {
-			quiet, skipping = r.talk.Quiet(), r.talk.Skipping()
-			hopeless = r.talk.Lost() || r.talk.Copying()
-			flush = !flushed && r.talk.NeedsFlush()
-			return quiet || hopeless || flush
-		}, func() {})
-		switch {
-		case err != nil:
-			return err
-		case skipping && quiet:
-			return errSkipping
-		case quiet:
-			return nil
-		case hopeless:
-			r.end(r.gate.Refused(blind()))
-			return errEnded
+	tickets := s.Tickets()
+	var plan gate.Plan
+	var err error
+	r.job(func() { plan, err = r.gate.Plan(r.ctx, gate.Shown{Tickets: tickets}) }, func() {
+		show.claims, show.err, show.at = plan.Claims, err, quieting
+		if err != nil {
+			show.at = bound
 		}
-		flushed = true
-		if err := r.replace('H'); err != nil {
-			return err
-		}
-	}
+	})
 }
 
-func blind() *gate.Refusal {
-	return notAllowed("A COPY runs, or the server has answered in a way that the proxy does not understand: "+
-		"nothing can be bound in the middle of that.", "Connect again, and show the ticket between transactions.")
-}
-
-// joinNow binds the session, which is quiet and stays so: only this goroutine sends to the server.
-func (r *relay) joinNow(claims []fencestore.Claim) error {
-	bindable := false
-	if err := r.await(func() bool { return true }, func() { bindable = r.talk.Bindable() }); err != nil {
-		return err
-	}
+// joinNow binds the session, which is quiet and stays so: nothing goes to the server before it is done.
+func (r *relay) joinNow(show *showing) {
 	switch {
+	case len(show.claims) == 0:
+		show.at = bound
+		return
 	case r.session.cannotBind != nil:
-		return r.gate.Refused(r.session.cannotBind)
-	case !bindable:
-		return r.gate.Refused(notAllowed("A ticket can be shown between transactions, or as the first statement of one: "+
+		show.at, show.err = bound, r.gate.Refused(r.session.cannotBind)
+		return
+	case !r.talk.Bindable():
+		show.at, show.err = bound, r.gate.Refused(notAllowed("A ticket can be shown between transactions, or as the first statement of one: "+
 			"an older snapshot would read what the new holder must not see.", "Set it first in the next transaction."))
+		return
+	case r.leaving > 0:
+		return // what is being left is not joined again before it is gone
 	}
-	r.drops.Wait() // what was left is not joined again before it is gone
-	return r.session.member.Join(r.session.server.hard, claims)
+	show.at = binding
+	var err error
+	r.job(func() { err = r.session.member.Join(r.session.server.hard, show.claims) }, func() { show.at, show.err = bound, err })
+}
+
+// carryOut lets the statement of a ticket that is bound go on, and behind it what asks the session to be read-only or
+// takes that back.
+func (r *relay) carryOut(b *burst, m message, s sqltext.Statement, kind track.Kind, claims []fencestore.Claim, instead [][]byte) (next, error) {
+	before := r.reading()
+	if s.Kind == sqltext.ResetTicket {
+		r.fences.reset()
+	} else {
+		r.fences.add(claims, s.Local)
+	}
+	after := r.reading()
+	if after != before && (after.now || after.later) {
+		r.session.log.Debug(askedToRead)
+	}
+	n, err := r.replace(b, m, track.Sent{Kind: kind, Pure: isPure(s), MayCommit: s.Commits}, instead...)
+	r.setOwn(b, kind, after.settings(before, s.Local))
+	return n, err
 }

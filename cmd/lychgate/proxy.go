@@ -41,7 +41,7 @@ they are back.`,
 		if err != nil {
 			return err
 		}
-		defer onHangup(context.WithoutCancel(cmd.Context()), logger, nil)()
+		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
 		return stopsWithin(cmd.Context(), c.DrainTimeout+stopReserve, server.Run)
 	}
 	return cmd

@@ -36,7 +36,6 @@ type caller struct {
 	// self marks a node's own call: it has all of the state anyway, and may do what it needs.
 	self      bool
 	forwarded bool
-	token     string // that it showed; never logged
 	fault     *refusal
 }
 
@@ -155,8 +154,7 @@ func (s *Server) byToken(c *caller, with credentials) {
 	case tokens == nil:
 		c.fault = s.unauthenticated("token", with, "this cluster knows no tokens")
 	default:
-		c.token = strings.TrimSpace(token)
-		id, ok := tokens.Whose(c.token)
+		id, ok := tokens.Whose(strings.TrimSpace(token))
 		if !ok {
 			c.fault = s.unauthenticated("token", with, "the token is not known")
 		}
@@ -262,11 +260,7 @@ func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 		return refused
 	}
 	defer leave()
-	ctx, overlook := s.oversee(ctx, info.FullMethod)
-	defer overlook()
-	serve := func(stream grpc.ServerStream) error {
-		return revoked(ctx, next(srv, &admitted{stream, ctx}))
-	}
+	serve := func(stream grpc.ServerStream) error { return next(srv, &admitted{stream, ctx}) }
 	if info.IsClientStream {
 		return serve(stream) // a session looks after this by itself
 	}

@@ -110,29 +110,20 @@ func (m *Machine) owned(id lease.ID, by lease.Identity) (slot, Result) {
 	if !ok {
 		return 0, Refused{Reason: ReasonLeaseEnded}
 	}
-	if m.clients.peek(m.requests.peek(l).client).identity != by {
+	if m.clientOf(l).identity != by {
 		return 0, Refused{Reason: ReasonNotOwner}
 	}
 	return l, nil
 }
 
 func (m *Machine) renew(c Renew) Result {
-	l, _, refused := m.extend(c)
+	l, refused := m.owned(c.Lease, c.Identity)
 	if refused != nil {
 		return refused
 	}
-	return Renewed{m.grantOf(l)}
-}
-
-// extend moves a lease's deadline, if its owner asks for it and its policy allows it.
-func (m *Machine) extend(c Renew) (slot, Renewal, Result) {
-	l, refused := m.owned(c.Lease, c.Identity)
-	if refused != nil {
-		return 0, Renewal{}, refused
-	}
 	rules := m.rulesOf(l)
 	if refused := rules.checkTTL(c.TTL); refused != nil {
-		return 0, Renewal{}, refused
+		return refused
 	}
 	t, r := m.termsOf(l), m.requests.peek(l)
 	ttl := cmp.Or(c.TTL, t.ttl)
@@ -140,7 +131,7 @@ func (m *Machine) extend(c Renew) (slot, Renewal, Result) {
 	if rules.maxHold != 0 {
 		last := max(t.since.Add(rules.maxHold), r.due)
 		if last == r.due && !r.unclaimed {
-			return 0, Renewal{}, Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
+			return Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
 		}
 		deadline = min(deadline, last)
 	}
@@ -153,27 +144,16 @@ func (m *Machine) extend(c Renew) (slot, Renewal, Result) {
 	rec := m.requests.edit(l)
 	rec.due, rec.unclaimed = deadline, false
 	m.expiries.add(l)
-	return l, Renewal{Token: t.token, Deadline: deadline}, nil
+	return Renewed{m.grantOf(l)}
 }
 
 // renewMany renews what it can of a list. It runs first as a whole: a lease of it that has ended stays so.
 func (m *Machine) renewMany(c RenewMany) Result {
-	many := RenewedMany{Renewals: make([]Renewal, len(c.Leases))}
-	if m.describes {
-		many.Grants = make([]Grant, len(c.Leases))
-	}
+	results := make([]Result, len(c.Leases))
 	for i, id := range c.Leases {
-		l, renewal, result := m.extend(Renew{Identity: c.Identity, Lease: id})
-		if result != nil {
-			many.Renewals[i].Refused = new(result.(Refused))
-			continue
-		}
-		many.Renewals[i] = renewal
-		if m.describes {
-			many.Grants[i] = m.grantOf(l)
-		}
+		results[i] = m.renew(Renew{Identity: c.Identity, Lease: id})
 	}
-	return many
+	return RenewedMany{results}
 }
 
 func (m *Machine) release(c Release) Result {

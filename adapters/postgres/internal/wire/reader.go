@@ -73,6 +73,9 @@ func (r *Reader) Whole() bool {
 // Fits reports whether the rest of the current body fits into the buffer.
 func (r *Reader) Fits() bool { return r.rest <= len(r.buf) }
 
+// Buffered returns what has been read and is not consumed, valid until the next call.
+func (r *Reader) Buffered() []byte { return r.buf[r.begin:r.end] }
+
 // Boundary reports whether the reader stands between two messages.
 func (r *Reader) Boundary() bool { return !r.inside }
 
