@@ -52,7 +52,8 @@ func (n *Node) groupConfig(signer *ticket.Signer) group.Config {
 		Timing: n.config.Timing.group(),
 		Logger: n.deps.Logger,
 
-		MaxVersion: n.deps.release,
+		DescribeRenewals: n.config.Audit.Renewals,
+		MaxVersion:       n.deps.release,
 	}
 	for _, m := range n.config.Members {
 		config.Members = append(config.Members, group.Member{ID: m.ID, Peer: m.Peer})

@@ -40,6 +40,8 @@ type Node struct {
 	ready   chan struct{}
 	grpc    atomic.Pointer[string]
 	http    atomic.Pointer[string]
+
+	security atomic.Pointer[secured] // once it is open
 }
 
 // New checks the configuration and does no I/O.

@@ -29,6 +29,7 @@ func (n *Node) openSecurity() (*secured, error) {
 		return nil, err
 	}
 	n.announceSecurity()
+	n.security.Store(s)
 	return s, nil
 }
 

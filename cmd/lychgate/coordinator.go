@@ -15,6 +15,7 @@ func coordinatorCommand() *cobra.Command {
 		Use:   "coordinator",
 		Short: "Run one node of the coordinator",
 		Long: `Run one node of the coordinator until SIGINT or SIGTERM; a second signal ends it at once.
+At SIGHUP it takes the access rules and tokens of its configuration anew, all or nothing.
 A stop that hangs ends by itself after half a minute and the time of a failover: exit code 1.
 Three nodes on three machines survive the loss of any one of them. One node alone is enough
 for development.`,
@@ -38,7 +39,13 @@ for development.`,
 			return err
 		}
 		defer careForHeap()()
-		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
+		defer onHangup(context.WithoutCancel(cmd.Context()), logger, func() error {
+			c, err := loadCoordinator(src)
+			if err != nil {
+				return err
+			}
+			return node.Reload(c)
+		})()
 		return node.Run(cmd.Context())
 	}
 	return cmd

@@ -18,7 +18,8 @@ func gatewayCommand() *cobra.Command {
 API, gRPC and HTTP, holds nothing, and sends every call on to the leader of its group.
 
 It needs to be told of one coordinator that answers, and learns of the others from it. While
-none answers, /readyz says so. Any number of gateways may stand side by side.`,
+none answers, /readyz says so. At SIGHUP it takes the access rules and tokens of its configuration
+anew, all or nothing. Any number of gateways may stand side by side.`,
 		Example: `  lychgate gateway --config gateway.yaml
   lychgate gateway --set coordinators=10.0.0.1:7600,10.0.0.2:7600 --set listen.grpc=127.0.0.1:7600 --set listen.http=127.0.0.1:7601`,
 		Args: named(),
@@ -38,7 +39,13 @@ none answers, /readyz says so. Any number of gateways may stand side by side.`,
 		if err != nil {
 			return err
 		}
-		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
+		defer onHangup(context.WithoutCancel(cmd.Context()), logger, func() error {
+			c, err := loadGateway(src)
+			if err != nil {
+				return err
+			}
+			return gateway.Reload(c)
+		})()
 		return gateway.Run(cmd.Context())
 	}
 	return cmd

@@ -9,18 +9,18 @@ import (
 	"syscall"
 )
 
-// surviveHangups has a server go on when it gets SIGHUP, by which others are told to read their configuration anew,
-// until stop is called.
-func surviveHangups(ctx context.Context, logger *slog.Logger) (stop func()) {
+// onHangup has a server reload when it gets SIGHUP, until stop is called. One that fails changes nothing. Nil: there is nothing
+// to reload, and it goes on.
+func onHangup(ctx context.Context, logger *slog.Logger, reload func() error) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
-	var logging sync.WaitGroup
-	logging.Go(func() {
+	var reloading sync.WaitGroup
+	reloading.Go(func() {
 		for {
 			select {
 			case <-hangups:
-				logger.Warn("SIGHUP ignored: certificates and tokens are read anew by themselves, and a changed configuration needs a restart")
+				hangUp(logger, reload)
 			case <-ctx.Done():
 				return
 			}
@@ -29,6 +29,16 @@ func surviveHangups(ctx context.Context, logger *slog.Logger) (stop func()) {
 	return func() {
 		signal.Stop(hangups)
 		cancel()
-		logging.Wait()
+		reloading.Wait()
+	}
+}
+
+func hangUp(logger *slog.Logger, reload func() error) {
+	if reload == nil {
+		logger.Warn("SIGHUP ignored: certificates are read anew by themselves, and a changed configuration needs a restart")
+		return
+	}
+	if err := reload(); err != nil {
+		logger.Error("SIGHUP: access rules and tokens not taken, the old ones go on", "error", err)
 	}
 }

@@ -10,10 +10,11 @@ import (
 	"time"
 )
 
-// A server that is sent SIGHUP says that it does nothing, goes on, and ends well when it is asked to.
+// A server that is sent SIGHUP and has nothing to take anew says so, goes on, and ends well when it is asked to.
 func TestServersSurviveSIGHUP(t *testing.T) {
 	free := freeAddresses(t, 3)
 	started := map[string]string{"proxy": "proxy started", "coordinator": "msg=ready"}
+	says := map[string]string{"proxy": "SIGHUP ignored", "coordinator": "no access rules to take anew"}
 	for name, args := range map[string][]string{
 		"proxy": {
 			"proxy", "--admin", "127.0.0.1:0", "--set", "postgres[0].listen=127.0.0.1:0", "--set", "postgres[0].upstream=127.0.0.1:1",
@@ -35,7 +36,7 @@ func TestServersSurviveSIGHUP(t *testing.T) {
 			}
 			watchdog := time.AfterFunc(runTimeout, func() { _ = cmd.Process.Kill() })
 			defer watchdog.Stop()
-			awaits := []string{started[name], "SIGHUP ignored", ""}
+			awaits := []string{started[name], says[name], ""}
 			sends := []syscall.Signal{syscall.SIGHUP, syscall.SIGTERM}
 			var log strings.Builder
 			for lines := bufio.NewScanner(stderr); lines.Scan(); {

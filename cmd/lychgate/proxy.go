@@ -41,7 +41,7 @@ they are back.`,
 		if err != nil {
 			return err
 		}
-		defer surviveHangups(context.WithoutCancel(cmd.Context()), logger)()
+		defer onHangup(context.WithoutCancel(cmd.Context()), logger, nil)()
 		return stopsWithin(cmd.Context(), c.DrainTimeout+stopReserve, server.Run)
 	}
 	return cmd

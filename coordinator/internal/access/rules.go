@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -40,8 +41,13 @@ type Fault struct {
 	Field, Reason string
 }
 
-// Rules are a checked set. The nil *Rules is no access control: everything is allowed.
+// Rules are a checked set, which another may take the place of. The nil *Rules is no access control: everything is allowed.
 type Rules struct {
+	set     atomic.Pointer[ruleSet]
+	changes changes
+}
+
+type ruleSet struct {
 	exact map[lease.Identity][]Rule
 	begin []Rule // those whose identity ends with *, without it
 }
@@ -52,27 +58,48 @@ func New(rules []Rule) (*Rules, error) {
 		f := faults[0]
 		return nil, fmt.Errorf("access rule %d: %s: %s", f.Rule, f.Field, f.Reason)
 	}
-	r := &Rules{exact: make(map[lease.Identity][]Rule)}
+	r := &Rules{}
+	r.set.Store(newSet(rules))
+	return r, nil
+}
+
+func newSet(rules []Rule) *ruleSet {
+	s := &ruleSet{exact: make(map[lease.Identity][]Rule)}
 	for _, rule := range rules {
 		if begin, wild := strings.CutSuffix(rule.Identity, "*"); wild {
 			rule.Identity = begin
-			r.begin = append(r.begin, rule)
+			s.begin = append(s.begin, rule)
 			continue
 		}
 		id := lease.Identity(rule.Identity)
-		r.exact[id] = append(r.exact[id], rule)
+		s.exact[id] = append(s.exact[id], rule)
 	}
-	return r, nil
+	return s
+}
+
+// Take has the rules of another set count from now on.
+func (r *Rules) Take(from *Rules) {
+	r.set.Store(from.set.Load())
+	r.changes.tell()
+}
+
+// Changed is closed when other rules count. Ask for it before asking for a right; nil never is.
+func (r *Rules) Changed() <-chan struct{} {
+	if r == nil {
+		return nil
+	}
+	return r.changes.next()
 }
 
 // of yields the rules of an identity.
 func (r *Rules) of(id lease.Identity, yield func(Rule) bool) {
-	for _, rule := range r.exact[id] {
+	set := r.set.Load()
+	for _, rule := range set.exact[id] {
 		if !yield(rule) {
 			return
 		}
 	}
-	for _, rule := range r.begin {
+	for _, rule := range set.begin {
 		if strings.HasPrefix(string(id), rule.Identity) && !yield(rule) {
 			return
 		}

@@ -35,6 +35,8 @@ type Tokens struct {
 	every  time.Duration
 	secret [32]byte // of this process: see digest
 	known  atomic.Pointer[tokenFile]
+
+	changes changes
 }
 
 type tokenFile struct {
@@ -103,10 +105,32 @@ func (t *Tokens) reload(said string, seen []byte) string {
 	case err != nil:
 		return said
 	case !bytes.Equal(file.text, t.known.Load().text):
-		t.known.Store(file)
-		t.logger.Info("token file read anew", "tokens", len(file.identities))
+		t.take(file)
 	}
 	return ""
+}
+
+func (t *Tokens) take(file *tokenFile) {
+	t.known.Store(file)
+	t.changes.tell()
+	t.logger.Info("token file read anew", "tokens", len(file.identities))
+}
+
+// Reload reads the file at once. What it has counts when take is called; an error leaves the old tokens.
+func (t *Tokens) Reload() (take func(), err error) {
+	file, err := t.read()
+	if err != nil {
+		return nil, err
+	}
+	return func() { t.take(file) }, nil
+}
+
+// Changed is closed when other tokens count. Ask for it before asking for one; nil never is.
+func (t *Tokens) Changed() <-chan struct{} {
+	if t == nil {
+		return nil
+	}
+	return t.changes.next()
 }
 
 func (t *Tokens) read() (*tokenFile, error) {

@@ -162,7 +162,8 @@ func (s *Server) known(ctx context.Context) (lease.Identity, *refusal) {
 	return id, nil
 }
 
-// shown says which resources with a prefix the caller may see. Who may see none of them is refused.
+// shown says which resources with a prefix the caller may see, by the rules of this moment. Who may see none of them is
+// refused.
 func (s *Server) shown(ctx context.Context, prefix string) (show func(lease.Resource) bool, refused *refusal) {
 	id, refused := s.known(ctx)
 	switch {

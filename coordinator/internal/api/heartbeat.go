@@ -145,34 +145,44 @@ func (sh *shard) heartbeatHere(ctx context.Context, p *pulse) (*lockpb.Heartbeat
 // beats answers from the results of a committed renewal.
 func (sh *shard) beats(p *pulse, out group.Outcome) (*lockpb.HeartbeatResponse, *refusal) {
 	renewed, ok := out.Result.(lock.RenewedMany)
-	if !ok || len(renewed.Results) != len(p.leases) {
+	if !ok || len(renewed.Renewals) != len(p.leases) {
 		return nil, unexpected("RenewMany", out.Result)
 	}
-	tickets := p.ask.GetTickets() || sh.outdated(p.ask.GetKeyId())
+	beats := make([]lockpb.Beat, len(p.leases))
 	answer := &lockpb.HeartbeatResponse{Beats: make([]*lockpb.Beat, len(p.leases)), AsOf: int64(out.Now)}
-	for i, result := range renewed.Results {
-		answer.Beats[i] = sh.beat(p.ask.GetLeaseIds()[i], result, out.Now, tickets)
+	for i, r := range renewed.Renewals {
+		b := &beats[i]
+		b.LeaseId = p.ask.GetLeaseIds()[i]
+		if r.Refused != nil {
+			b.Refusal = refused(*r.Refused, out.Now).detail
+		} else {
+			b.Remaining, b.FencingToken = milliseconds(r.Deadline.Sub(out.Now)), uint64(r.Token)
+		}
+		answer.Beats[i] = b
+	}
+	if p.ask.GetTickets() || sh.outdated(p.ask.GetKeyId()) {
+		sh.ticket(p, answer.GetBeats())
 	}
 	return answer, nil
 }
 
-// beat says what became of one lease.
-func (sh *shard) beat(id string, result lock.Result, now lock.LeaseTime, ticket bool) *lockpb.Beat {
-	switch result := result.(type) {
-	case lock.Renewed:
-		b := &lockpb.Beat{LeaseId: id, Remaining: milliseconds(result.Deadline.Sub(now)), FencingToken: uint64(result.Token)}
-		if ticket {
-			// The lease is renewed all the same: a ticket that is missing does not make it less held.
-			if signed, refused := sh.sign(result.Grant); refused == nil {
-				b.Ticket = signed
-			}
+// ticket signs the leases that were renewed and still stand. One whose ticket cannot be signed is renewed all the same: a
+// ticket that is missing does not make it less held.
+func (sh *shard) ticket(p *pulse, beats []*lockpb.Beat) {
+	grants := make([]lock.Grant, len(p.leases))
+	sh.group.View(func(m *lock.Machine) {
+		for i, id := range p.leases {
+			grants[i], _ = m.Lease(id)
 		}
-		return b
-	case lock.Refused:
-		return &lockpb.Beat{LeaseId: id, Refusal: refused(result, now).detail}
-	default:
+	})
+	for i, b := range beats {
+		if b.GetRefusal() != nil || grants[i].Token == 0 {
+			continue
+		}
+		if signed, refused := sh.sign(grants[i]); refused == nil {
+			b.Ticket = signed
+		}
 	}
-	return &lockpb.Beat{LeaseId: id, Refusal: unexpected("Renew", result).detail}
 }
 
 // outdated reports whether tickets of this key should be signed anew: it is retired, or gone.
@@ -205,17 +215,24 @@ func (sh *shard) renewEach(ctx context.Context, p *pulse, identity lease.Identit
 	}
 	renewing.Wait()
 	var last group.Outcome
-	results := make([]lock.Result, len(p.leases))
+	renewals := make([]lock.Renewal, len(p.leases))
 	for i, out := range outcomes {
 		if errs[i] != nil {
 			return nil, groupRefusal(errs[i])
 		}
-		results[i] = out.Result
+		switch result := out.Result.(type) {
+		case lock.Renewed:
+			renewals[i] = lock.Renewal{Token: result.Token, Deadline: result.Deadline}
+		case lock.Refused:
+			renewals[i].Refused = &result
+		default:
+			return nil, unexpected("Renew", out.Result)
+		}
 		if out.Index > last.Index {
 			last = out
 		}
 	}
-	last.Result = lock.RenewedMany{Results: results}
+	last.Result = lock.RenewedMany{Renewals: renewals}
 	return sh.beats(p, last)
 }
 

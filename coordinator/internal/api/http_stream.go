@@ -23,15 +23,15 @@ import (
 // streamPaths are the paths of those methods.
 func (s *Server) streamPaths() map[string]http.HandlerFunc {
 	return map[string]http.HandlerFunc{
-		"/lock/watch": func(w http.ResponseWriter, r *http.Request) {
+		"/lock/watch": s.overseen(lockpb.Locks_Watch_FullMethodName, func(w http.ResponseWriter, r *http.Request) {
 			in, out := new(lockpb.WatchRequest), newLines(w)
 			if err := runtime.PopulateQueryParameters(in, r.URL.Query(), utilities.NewDoubleArray(nil)); err != nil {
 				out.end(invalid("", "the query could not be read"))
 				return
 			}
-			out.end(s.watchTo(r.Context(), in, func(m *lockpb.WatchResponse) error { return out.send(m) }))
-		},
-		"/lock/follow": func(w http.ResponseWriter, r *http.Request) {
+			out.end(revoked(r.Context(), s.watchTo(r.Context(), in, func(m *lockpb.WatchResponse) error { return out.send(m) })))
+		}),
+		"/lock/follow": s.overseen(lockpb.Locks_Follow_FullMethodName, func(w http.ResponseWriter, r *http.Request) {
 			in, out := new(lockpb.AcquireRequest), newLines(w)
 			body, err := io.ReadAll(r.Body) // bounded by strict
 			if err == nil && len(body) > 0 {
@@ -41,8 +41,17 @@ func (s *Server) streamPaths() map[string]http.HandlerFunc {
 				out.end(invalid("", "the request could not be read"))
 				return
 			}
-			out.end(s.followTo(r.Context(), in, func(m *lockpb.FollowResponse) error { return out.send(m) }))
-		},
+			out.end(revoked(r.Context(), s.followTo(r.Context(), in, func(m *lockpb.FollowResponse) error { return out.send(m) })))
+		}),
+	}
+}
+
+// overseen has the context of each request end when its caller's right to a method does.
+func (s *Server) overseen(method string, serve http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		ctx, overlook := s.oversee(r.Context(), method)
+		defer overlook()
+		serve(w, r.WithContext(ctx))
 	}
 }
 

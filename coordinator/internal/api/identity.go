@@ -36,6 +36,7 @@ type caller struct {
 	// self marks a node's own call: it has all of the state anyway, and may do what it needs.
 	self      bool
 	forwarded bool
+	token     string // that it showed; never logged
 	fault     *refusal
 }
 
@@ -154,7 +155,8 @@ func (s *Server) byToken(c *caller, with credentials) {
 	case tokens == nil:
 		c.fault = s.unauthenticated("token", with, "this cluster knows no tokens")
 	default:
-		id, ok := tokens.Whose(strings.TrimSpace(token))
+		c.token = strings.TrimSpace(token)
+		id, ok := tokens.Whose(c.token)
 		if !ok {
 			c.fault = s.unauthenticated("token", with, "the token is not known")
 		}
@@ -260,7 +262,11 @@ func (s *Server) admitStream(srv any, stream grpc.ServerStream, info *grpc.Strea
 		return refused
 	}
 	defer leave()
-	serve := func(stream grpc.ServerStream) error { return next(srv, &admitted{stream, ctx}) }
+	ctx, overlook := s.oversee(ctx, info.FullMethod)
+	defer overlook()
+	serve := func(stream grpc.ServerStream) error {
+		return revoked(ctx, next(srv, &admitted{stream, ctx}))
+	}
 	if info.IsClientStream {
 		return serve(stream) // a session looks after this by itself
 	}

@@ -66,6 +66,7 @@ func (s *Server) Run(ctx context.Context) {
 	}
 	following.Go(func() { s.runJournal(ctx) })
 	following.Go(func() { s.followMembers(ctx) })
+	following.Go(func() { s.runOversight(ctx) })
 	ticker := time.NewTicker(firstReadyEvery)
 	defer ticker.Stop()
 	var seen bool

@@ -78,6 +78,8 @@ type Server struct {
 	rotating sync.Mutex
 	watchman *watchman // of callers
 
+	oversight oversight
+
 	requestTimeout time.Duration
 
 	digesting  chan struct{} // capacity 1
@@ -110,6 +112,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.watchman = newWatchman(config.Metrics.registerer, config.Logger)
+	s.oversight.streams = make(map[*overseen]struct{})
 	s.requestTimeout = requestTimeout
 	for i, g := range groups {
 		s.shards = append(s.shards, newShard(s, uint16(i), g))

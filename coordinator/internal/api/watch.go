@@ -42,12 +42,12 @@ func (s *Server) watch(ctx context.Context, in *lockpb.WatchRequest, send func(*
 	if refused := checkPrefix(in.GetPrefix()); refused != nil {
 		return refused
 	}
-	show, refused := s.shown(ctx, in.GetPrefix()) // like a list: what the caller may not read is not told
-	if refused != nil {
+	view := &view{server: s, ctx: ctx, prefix: in.GetPrefix()} // like a list: what the caller may not read is not told
+	if refused := view.look(); refused != nil {
 		return refused
 	}
 	if s.config.Journal == nil {
-		return s.relayWatch(ctx, in, send)
+		return view.relay(in, send)
 	}
 	if err := s.Ready(); err != nil { // it would be blind; the client goes to another node
 		return refuse(lockpb.Reason_NO_LEADER, err.Error())
@@ -56,7 +56,7 @@ func (s *Server) watch(ctx context.Context, in *lockpb.WatchRequest, send func(*
 	if refused != nil {
 		return refused
 	}
-	w, err := s.config.Journal.feed.Watch(in.GetPrefix(), show, from)
+	w, err := s.config.Journal.feed.Watch(in.GetPrefix(), view.shows, from)
 	if err != nil { // feed.ErrTooMany
 		return refuse(lockpb.Reason_OVERLOADED, "this node serves as many watches as it may").retryAfter(time.Second)
 	}
@@ -64,7 +64,7 @@ func (s *Server) watch(ctx context.Context, in *lockpb.WatchRequest, send func(*
 	if anew {
 		w.Reset()
 	}
-	v := &watching{server: s, watcher: w, send: send, sure: time.Now()}
+	v := &watching{server: s, watcher: w, view: view, send: send, sure: time.Now()}
 	return v.run(ctx, anew)
 }
 
@@ -141,10 +141,52 @@ func (s *Server) revision(at []feed.Position) string {
 	return r.String()
 }
 
+// view is what the caller of a watch may see of it.
+type view struct {
+	server  *Server
+	ctx     context.Context // of the caller
+	prefix  string
+	changed <-chan struct{} // closed when other rules count
+	show    func(lease.Resource) bool
+}
+
+// look takes the rules that count now. Who may see nothing any more is refused.
+func (v *view) look() *refusal {
+	if v.show != nil {
+		select {
+		case <-v.changed:
+		default:
+			return nil
+		}
+	}
+	v.changed = v.server.config.Security.Rules.Changed()
+	var refused *refusal
+	v.show, refused = v.server.shown(v.ctx, v.prefix)
+	return refused
+}
+
+// relay is the watch of a gateway, whose own rules may change too. Messages come all the time.
+func (v *view) relay(in *lockpb.WatchRequest, send func(*lockpb.WatchResponse) error) *refusal {
+	var barred *refusal
+	ended := v.server.relayWatch(v.ctx, in, func(m *lockpb.WatchResponse) error {
+		if barred = v.look(); barred != nil {
+			return barred
+		}
+		return send(m)
+	})
+	if barred != nil {
+		return barred
+	}
+	return ended
+}
+
+func (v *view) shows(r lease.Resource) bool { return v.show(r) }
+
 // watching is one watch that is being served.
 type watching struct {
 	server  *Server
 	watcher *feed.Watcher
+	view    *view
 	send    func(*lockpb.WatchResponse) error
 
 	told  time.Time // of the last message
@@ -158,6 +200,9 @@ type watching struct {
 func (v *watching) run(ctx context.Context, resync bool) *refusal {
 	for first := true; ; first = false {
 		news, beats := v.watcher.Changed(), v.server.sight.news.next()
+		if refused := v.view.look(); refused != nil {
+			return refused
+		}
 		batch := v.watcher.Read(watchChanges, watchBytes)
 		if first || batch.Missed || len(batch.Changes) > 0 {
 			if !v.tell(batch.Changes, batch.Missed || resync && first) {
@@ -176,6 +221,7 @@ func (v *watching) run(ctx context.Context, resync bool) *refusal {
 			case <-news:
 			case <-beats:
 			case <-soon:
+			case <-v.view.changed:
 			case <-ctx.Done():
 			}
 		}

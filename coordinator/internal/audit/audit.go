@@ -40,7 +40,7 @@ type Config struct {
 	MaxBytes int64  // of one file; then it is renamed to PATH.INDEX and a new one begins
 	Keep     int    // renamed files that are kept
 	Node     string
-	Renewals bool // write renewals that worked, too
+	Renewals bool // write renewals that worked, too; for those of a lock.RenewMany its Grants are needed
 
 	Dropped func(entries int) // told how many entries are missing that had decisions, or may have had some; may be nil
 	Logger  *slog.Logger
@@ -112,7 +112,7 @@ func saysNothing(result lock.Result, renewals bool) bool {
 	case lock.Renewed:
 		return !renewals
 	case lock.RenewedMany:
-		return !renewals && !slices.ContainsFunc(r.Results, func(each lock.Result) bool { return !saysNothing(each, renewals) })
+		return !renewals && !slices.ContainsFunc(r.Renewals, func(each lock.Renewal) bool { return each.Refused != nil })
 	case lock.Granted, lock.Waiting, lock.Released, lock.Broken, lock.Done: // these show as events, or change nothing
 		return true
 	case lock.Cancelled:

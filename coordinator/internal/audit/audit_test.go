@@ -276,8 +276,8 @@ func TestWhatSaysNothingIsNotKept(t *testing.T) {
 	}
 	results := []lock.Result{
 		lock.Renewed{},
-		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Renewed{}}},
-		lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}},
+		lock.RenewedMany{Renewals: make([]lock.Renewal, 2), Grants: make([]lock.Grant, 2)},
+		lock.RenewedMany{Renewals: []lock.Renewal{{}, {Refused: &lock.Refused{Reason: lock.ReasonLeaseEnded}}}, Grants: make([]lock.Grant, 2)},
 		lock.Granted{},
 		lock.Refused{Reason: lock.ReasonHeld},
 		lock.Released{},
@@ -477,7 +477,7 @@ func TestDecisionsOfVersionTwo(t *testing.T) {
 		},
 		Results: []lock.Result{
 			lock.Refused{Reason: lock.ReasonDeadlock, Cycle: cycle},
-			lock.RenewedMany{Results: []lock.Result{lock.Renewed{}, lock.Refused{Reason: lock.ReasonLeaseEnded}}},
+			lock.RenewedMany{Renewals: []lock.Renewal{{}, {Refused: &lock.Refused{Reason: lock.ReasonLeaseEnded}}}, Grants: make([]lock.Grant, 2)},
 			lock.Refused{Reason: lock.ReasonNoSuchPolicy},
 		},
 		Events: []lock.Event{

@@ -84,15 +84,17 @@ func fromResult(cmd lock.Command, result lock.Result, renewals bool) (line, bool
 	return line{}, false
 }
 
-// fromMany writes a renewal of many leases as what it is, one renewal each.
+// fromMany writes a renewal of many leases as what it is, one renewal each. Those that worked need their Grants.
 func fromMany(cmd lock.RenewMany, many lock.RenewedMany, renewals bool) []line {
 	var lines []line
-	for i, result := range many.Results {
-		if _, renewed := result.(lock.Renewed); renewed && !renewals {
-			continue
-		}
-		single := lock.Renew{Identity: cmd.Identity, Lease: cmd.Leases[i]}
-		if l, ok := fromResult(single, result, renewals); ok {
+	for i, r := range many.Renewals {
+		switch {
+		case r.Refused != nil:
+			l, _ := fromResult(lock.Renew{Identity: cmd.Identity, Lease: cmd.Leases[i]}, *r.Refused, renewals)
+			lines = append(lines, l)
+		case renewals && i < len(many.Grants):
+			l := fromGrant(many.Grants[i])
+			l.Decision = "renewed"
 			lines = append(lines, l)
 		}
 	}

@@ -38,16 +38,22 @@ type clientKey struct {
 	client   lease.ClientID
 }
 
+// leases tells of live leases. false: it never was one, or has ended.
+type leases interface {
+	Lease(id lease.ID) (lock.Grant, bool)
+	Deadline(id lease.ID) (lock.LeaseTime, bool)
+}
+
 // newProposal is a command with what the state knows about its lease: a release names nothing else of its
-// client, and a renewal says nothing of how urgent it is. lookup finds a live lease.
-func newProposal(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) *proposal {
+// client, and a renewal says nothing of how urgent it is.
+func newProposal(cmd lock.Command, known leases) *proposal {
 	p := &proposal{done: make(chan answer, 1)}
-	p.prepare(cmd, lookup)
+	p.prepare(cmd, known)
 	return p
 }
 
 // prepare fills in what the queue needs to know of a command.
-func (p *proposal) prepare(cmd lock.Command, lookup func(lease.ID) (lock.Grant, bool)) {
+func (p *proposal) prepare(cmd lock.Command, known leases) {
 	p.cmd = cmd
 	switch c := cmd.(type) {
 	case lock.Acquire:
@@ -57,15 +63,13 @@ func (p *proposal) prepare(cmd lock.Command, lookup func(lease.ID) (lock.Grant, 
 	case lock.Detach:
 		p.client = clientKey{c.Identity, c.Client}
 	case lock.Release:
-		if grant, ok := lookup(c.Lease); ok {
+		if grant, ok := known.Lease(c.Lease); ok {
 			p.client = clientKey{c.Identity, grant.Client}
 		}
 	case lock.Renew:
-		if grant, ok := lookup(c.Lease); ok {
-			p.deadline = grant.Deadline
-		}
+		p.deadline, _ = known.Deadline(c.Lease)
 	case lock.RenewMany:
-		p.deadline = firstDeadline(c.Leases, lookup)
+		p.deadline = firstDeadline(c.Leases, known)
 	case lock.KillWait:
 		p.client = clientKey{c.Identity, c.Client}
 	case lock.Break, lock.PutKey, lock.Init, lock.NewLeader, lock.Tick, lock.PutPolicy, lock.DeletePolicy, lock.RetireKey,
@@ -74,11 +78,11 @@ func (p *proposal) prepare(cmd lock.Command, lookup func(lease.ID) (lock.Grant, 
 }
 
 // firstDeadline is that of the lease that ends first, 0 if none of them lives.
-func firstDeadline(leases []lease.ID, lookup func(lease.ID) (lock.Grant, bool)) lock.LeaseTime {
+func firstDeadline(ids []lease.ID, known leases) lock.LeaseTime {
 	var first lock.LeaseTime
-	for _, id := range leases {
-		if grant, ok := lookup(id); ok && (first == 0 || grant.Deadline < first) {
-			first = grant.Deadline
+	for _, id := range ids {
+		if deadline, ok := known.Deadline(id); ok && (first == 0 || deadline < first) {
+			first = deadline
 		}
 	}
 	return first

@@ -46,8 +46,10 @@ type Config struct {
 	// OnRestore is called, from the same goroutine, when the state was replaced by a snapshot, with the index of
 	// the snapshot's last entry: what OnApply was not called for up to there has been skipped. May be nil.
 	OnRestore func(index uint64)
-	Observer  Observer // may be nil
-	Logger    *slog.Logger
+	// DescribeRenewals has lock.RenewedMany in Applied tell its Grants.
+	DescribeRenewals bool
+	Observer         Observer // may be nil
+	Logger           *slog.Logger
 
 	// Peers tells whether the cluster exists when the stores are empty. Nil: it does not; the node creates it and asks
 	// nobody, which is only right for a node that cannot have lost anything.

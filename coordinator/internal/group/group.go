@@ -63,7 +63,7 @@ func New(config Config) (*Group, error) {
 		start:      time.Now(),
 		queue:      newQueue(config.Limits),
 		waits:      ws,
-		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
+		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.snapshotBytes()),
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
 		muzzled:    make(chan struct{}, 1),
@@ -71,7 +71,8 @@ func New(config Config) (*Group, error) {
 	}
 	g.SetKey(config.Key)
 	g.contacts.Store(newContacts())
-	g.replica.group, g.replica.knows = g, config.MaxVersion
+	g.replica.group, g.replica.knows, g.replica.describes = g, config.MaxVersion, config.DescribeRenewals
+	g.replica.adopt(g.replica.machine) // nobody else has it yet
 	return g, nil
 }
 
@@ -82,7 +83,7 @@ func (g *Group) instant() time.Duration { return time.Since(g.start) }
 // ends, or this node can no longer tell; the error is then always an *Error, whose Kind says whether the
 // command may have been applied. A refusal by the state machine is a result and not an error.
 func (g *Group) Propose(ctx context.Context, cmd lock.Command) (Outcome, error) {
-	p := newProposal(cmd, g.lease)
+	p := newProposal(cmd, leasesOf{g.replica})
 	if refusal := g.queue.push(p); refusal != nil {
 		g.config.Observer.CommandRefused(refusal.Kind)
 		return Outcome{}, g.hint(refusal)
@@ -167,10 +168,17 @@ func hasKey(m *lock.Machine, key lock.PutKey) bool {
 	return false
 }
 
-// lease describes a live lease.
-func (g *Group) lease(id lease.ID) (grant lock.Grant, ok bool) {
-	g.replica.view(func(m *lock.Machine) { grant, ok = m.Lease(id) })
+// leasesOf tells of the leases of a replica, waiting for the entry that is being applied.
+type leasesOf struct{ replica *replica }
+
+func (l leasesOf) Lease(id lease.ID) (grant lock.Grant, ok bool) {
+	l.replica.view(func(m *lock.Machine) { grant, ok = m.Lease(id) })
 	return grant, ok
+}
+
+func (l leasesOf) Deadline(id lease.ID) (deadline lock.LeaseTime, ok bool) {
+	l.replica.view(func(m *lock.Machine) { deadline, ok = m.Deadline(id) })
+	return deadline, ok
 }
 
 // hint is e with the leader that this node knows of.

@@ -18,7 +18,7 @@ func newTestQueue(limit int) *queue {
 
 func pushed(t *testing.T, q *queue, cmd lock.Command) *proposal {
 	t.Helper()
-	p := newProposal(cmd, leaseOfClient)
+	p := newProposal(cmd, leaseOfClient{})
 	if refusal := q.push(p); refusal != nil {
 		t.Fatalf("push: %v", refusal)
 	}
@@ -26,9 +26,13 @@ func pushed(t *testing.T, q *queue, cmd lock.Command) *proposal {
 }
 
 // leaseOfClient finds the lease {n, d} of client "n", with the deadline d.
-func leaseOfClient(id lease.ID) (lock.Grant, bool) {
+type leaseOfClient struct{}
+
+func (leaseOfClient) Lease(id lease.ID) (lock.Grant, bool) {
 	return lock.Grant{Client: lease.ClientID(fmt.Sprint(id[0])), Deadline: lock.LeaseTime(id[1])}, true
 }
+
+func (leaseOfClient) Deadline(id lease.ID) (lock.LeaseTime, bool) { return lock.LeaseTime(id[1]), true }
 
 func renewal(n byte) lock.Renew     { return lock.Renew{Identity: "t", Lease: lease.ID{n}} }
 func releaseOf(n byte) lock.Release { return lock.Release{Identity: "t", Lease: lease.ID{n}} }

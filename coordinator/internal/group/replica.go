@@ -35,8 +35,9 @@ type replica struct {
 	onRestore func(index uint64)
 	replayed  uint64 // last index that was in the log at start
 
-	knows uint32 // the newest cluster version that this program knows
-	group *Group // told of members; nil in tests of the replica alone
+	knows     uint32 // the newest cluster version that this program knows
+	describes bool   // see Config.DescribeRenewals
+	group     *Group // told of members; nil in tests of the replica alone
 
 	mu      sync.RWMutex
 	machine *lock.Machine
@@ -46,8 +47,10 @@ type replica struct {
 	life   atomic.Uint32             // a life: that of the state, or of what it will be restored from
 	behind atomic.Bool               // the last entry ended as much as one may: there is probably more that is overdue
 	bytes  atomic.Int64              // of the entries applied since the last snapshot
-	limit  int64                     // of bytes
-	grown  chan struct{}             // capacity 1: bytes has passed limit
+	limit  int64                     // of bytes, at least
+	size   atomic.Int64              // of the last snapshot: bytes may come to as much
+	grown  chan struct{}             // capacity 1: bytes has passed its limit
+	rush   atomic.Bool               // the library is to end: snapshots are written without rests
 	told   atomic.Uint64             // the last entry that onApply or onRestore was called for
 	failed chan struct{}
 
@@ -89,7 +92,7 @@ func (r *replica) Apply(log *raft.Log) any {
 		return applied{err: r.err}
 	}
 	results, events, now := r.run(log.Index, entry)
-	if r.bytes.Add(int64(len(log.Data))) > r.limit {
+	if r.bytes.Add(int64(len(log.Data))) > max(r.limit, r.size.Load()) {
 		select {
 		case r.grown <- struct{}{}:
 		default:
@@ -152,7 +155,7 @@ func (r *replica) Snapshot() (raft.FSMSnapshot, error) {
 	}
 	r.bytes.Store(0)
 	snapshot, _ := r.freeze()
-	return frozen{snapshot}, nil
+	return frozen{snapshot, r}, nil
 }
 
 // freeze copies the state, which nobody may look at meanwhile, and describes the copy.
@@ -183,7 +186,7 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	}
 	info := machine.Info()
 	r.mu.Lock()
-	r.machine = machine
+	r.adopt(machine)
 	r.info.Store(&info)
 	r.now.Store(int64(info.Now))
 	r.life.Store(uint32(lifeOf(info.Incarnation)))
@@ -198,6 +201,14 @@ func (r *replica) Restore(from io.ReadCloser) error {
 	return nil
 }
 
+// adopt goes on with another machine. The caller holds mu.
+func (r *replica) adopt(m *lock.Machine) {
+	if r.describes {
+		m.DescribeRenewals()
+	}
+	r.machine = m
+}
+
 var errDetached = errors.New("the library was cut off from the state")
 
 // detach keeps a library that was cut off from changing the state.
@@ -207,7 +218,7 @@ func (r *replica) detach() { r.detached.Store(true) }
 func (r *replica) reset() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.machine = lock.New()
+	r.adopt(lock.New())
 	r.info.Store(new(r.machine.Info()))
 	r.now.Store(0)
 	r.bytes.Store(0)
@@ -243,13 +254,18 @@ func (r *replica) view(fn func(*lock.Machine)) {
 func (r *replica) leaseTime() lock.LeaseTime { return lock.LeaseTime(r.now.Load()) }
 
 // frozen writes a snapshot out.
-type frozen struct{ snapshot *lock.Snapshot }
+type frozen struct {
+	snapshot *lock.Snapshot
+	replica  *replica
+}
 
 // Persist implements raft.FSMSnapshot.
 func (f frozen) Persist(sink raft.SnapshotSink) error {
-	if err := logpb.WriteSnapshot(sink, f.snapshot); err != nil {
+	out := newPaced(sink, &f.replica.rush)
+	if err := logpb.WriteSnapshot(out, f.snapshot); err != nil {
 		return fmt.Errorf("write the snapshot: %w", err) // the library cancels the sink
 	}
+	f.replica.size.Store(out.written)
 	return nil // and closes it
 }
 

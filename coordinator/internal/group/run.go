@@ -221,6 +221,7 @@ func (g *Group) startRaft(from *origin, logger hclog.Logger) (*raft.Raft, error)
 		g.replica.replayed = last
 	}
 	from.disk.guard(false)
+	g.replica.rush.Store(false)
 	node, err := newRaft(config, g.replica, stores, from.muzzle)
 	if err != nil {
 		return nil, fmt.Errorf("start raft: %w", err)
@@ -272,6 +273,7 @@ func newRaft(config *raft.Config, fsm raft.FSM, stores *Stores, transport raft.T
 // must not keep the caller for ever, so past the bound, which begins when ctx ends, the goroutines of the library are left
 // behind and that is an error.
 func (g *Group) shutdown(ctx context.Context, node *raft.Raft, from *origin) error {
+	g.replica.rush.Store(true)
 	ending := node.Shutdown() // first the signal, so that cutting it off is not logged as a fault
 	from.muzzle.mute(errStopped)
 	var closing error

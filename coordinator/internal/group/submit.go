@@ -25,7 +25,7 @@ type Caller interface {
 func (g *Group) Submit(submissions ...*Submission) {
 	g.replica.view(func(m *lock.Machine) {
 		for _, s := range submissions {
-			s.proposal.prepare(s.Command, m.Lease)
+			s.proposal.prepare(s.Command, m)
 			s.proposal.caller = s.Caller
 			s.proposal.group = g
 		}

@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"runtime"
 	"testing"
 	"time"
@@ -65,6 +66,32 @@ func BenchmarkRenew(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkHeartbeats is an entry with the heartbeats of 256 clients, five leases each, of 100,000.
+func BenchmarkHeartbeats(b *testing.B) {
+	const each, together, leases = 5, 256, 500_000
+	m := benchMachine(b, leases)
+	commands := make([]lock.Command, leases/each)
+	for i := range commands {
+		c := lock.RenewMany{Identity: "me"}
+		for k := range each {
+			c.Leases = append(c.Leases, numbered(i*each+k, "", "", 0).Lease)
+		}
+		commands[i] = c
+	}
+	rand.New(rand.NewPCG(1, 2)).Shuffle(len(commands), func(i, k int) { commands[i], commands[k] = commands[k], commands[i] })
+	index, i := m.Info().Index, 0
+	b.ReportAllocs()
+	for b.Loop() {
+		if i+together > len(commands) {
+			i = 0
+		}
+		index++
+		m.Apply(index, lock.Entry{Now: lock.LeaseTime(index), Commands: commands[i : i+together]})
+		i += together
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*together*each), "ns/lease")
 }
 
 // BenchmarkSnapshot is what Apply waits for.

@@ -34,12 +34,19 @@ func (s *scenario) formatResult(r lock.Result) string {
 	case lock.Waiting:
 		return fmt.Sprintf("waiting position=%d until=%v behind %s", r.Position, instant(r.Deadline), s.formatHolder(r.Holder))
 	case lock.RenewedMany:
-		if len(r.Results) == 0 {
+		if len(r.Renewals) == 0 {
 			return "renewed none"
 		}
 		var each []string
-		for _, single := range r.Results {
-			each = append(each, s.formatResult(single))
+		for i, renewal := range r.Renewals {
+			if renewal.Refused != nil {
+				each = append(each, s.formatResult(*renewal.Refused))
+				continue
+			}
+			if g := r.Grants[i]; g.Token != renewal.Token || g.Deadline != renewal.Deadline {
+				return fmt.Sprintf("renewed with %+v, and %+v is described", renewal, g)
+			}
+			each = append(each, s.formatResult(lock.Renewed{Grant: r.Grants[i]}))
 		}
 		return strings.Join(each, "; ")
 	case lock.Renewed:

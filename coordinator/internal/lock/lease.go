@@ -110,20 +110,29 @@ func (m *Machine) owned(id lease.ID, by lease.Identity) (slot, Result) {
 	if !ok {
 		return 0, Refused{Reason: ReasonLeaseEnded}
 	}
-	if m.clientOf(l).identity != by {
+	if m.clients.peek(m.requests.peek(l).client).identity != by {
 		return 0, Refused{Reason: ReasonNotOwner}
 	}
 	return l, nil
 }
 
 func (m *Machine) renew(c Renew) Result {
-	l, refused := m.owned(c.Lease, c.Identity)
+	l, _, refused := m.extend(c)
 	if refused != nil {
 		return refused
 	}
+	return Renewed{m.grantOf(l)}
+}
+
+// extend moves a lease's deadline, if its owner asks for it and its policy allows it.
+func (m *Machine) extend(c Renew) (slot, Renewal, Result) {
+	l, refused := m.owned(c.Lease, c.Identity)
+	if refused != nil {
+		return 0, Renewal{}, refused
+	}
 	rules := m.rulesOf(l)
 	if refused := rules.checkTTL(c.TTL); refused != nil {
-		return refused
+		return 0, Renewal{}, refused
 	}
 	t, r := m.termsOf(l), m.requests.peek(l)
 	ttl := cmp.Or(c.TTL, t.ttl)
@@ -131,7 +140,7 @@ func (m *Machine) renew(c Renew) Result {
 	if rules.maxHold != 0 {
 		last := max(t.since.Add(rules.maxHold), r.due)
 		if last == r.due && !r.unclaimed {
-			return Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
+			return 0, Renewal{}, Refused{Reason: ReasonHoldTooLong, Limit: rules.maxHold}
 		}
 		deadline = min(deadline, last)
 	}
@@ -144,16 +153,27 @@ func (m *Machine) renew(c Renew) Result {
 	rec := m.requests.edit(l)
 	rec.due, rec.unclaimed = deadline, false
 	m.expiries.add(l)
-	return Renewed{m.grantOf(l)}
+	return l, Renewal{Token: t.token, Deadline: deadline}, nil
 }
 
 // renewMany renews what it can of a list. It runs first as a whole: a lease of it that has ended stays so.
 func (m *Machine) renewMany(c RenewMany) Result {
-	results := make([]Result, len(c.Leases))
-	for i, id := range c.Leases {
-		results[i] = m.renew(Renew{Identity: c.Identity, Lease: id})
+	many := RenewedMany{Renewals: make([]Renewal, len(c.Leases))}
+	if m.describes {
+		many.Grants = make([]Grant, len(c.Leases))
 	}
-	return RenewedMany{results}
+	for i, id := range c.Leases {
+		l, renewal, result := m.extend(Renew{Identity: c.Identity, Lease: id})
+		if result != nil {
+			many.Renewals[i].Refused = new(result.(Refused))
+			continue
+		}
+		many.Renewals[i] = renewal
+		if m.describes {
+			many.Grants[i] = m.grantOf(l)
+		}
+	}
+	return many
 }
 
 func (m *Machine) release(c Release) Result {

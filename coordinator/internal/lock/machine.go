@@ -60,7 +60,8 @@ type Machine struct {
 	torn       map[Owner]struct{} // owners with several of them
 	tornWaits  int                // how many those are
 
-	events []Event // of the entry that is being applied
+	events    []Event // of the entry that is being applied
+	describes bool    // see DescribeRenewals
 }
 
 type awaitKey struct {
@@ -84,6 +85,10 @@ func New() *Machine {
 	m.byLease, m.byResource = newIndex(m.hashOfLease), newIndex(m.hashOfHeld)
 	return m
 }
+
+// DescribeRenewals has RenewedMany tell its Grants from now on, for those who write each renewal down. It is no part of
+// the state.
+func (m *Machine) DescribeRenewals() { m.describes = true }
 
 // Apply runs one log entry and returns one result for each command, in their order, and what became true, in order.
 // The renewals of leases that have not ended run first, so that a stall in front of the log expires nobody whose

@@ -147,8 +147,8 @@ func countLater(hits map[string]int, version uint32, e lock.Entry, results []loc
 		case lock.Granted:
 			countShared(hits, r, events)
 		case lock.RenewedMany:
-			for _, single := range r.Results {
-				if refused, ok := single.(lock.Refused); ok {
+			for _, single := range r.Renewals {
+				if refused := single.Refused; refused != nil {
 					hits[refused.Reason.String()+" of many"]++
 				} else {
 					hits["renewed of many"]++

@@ -54,8 +54,21 @@ type Waiting struct {
 // Renewed answers a Renew.
 type Renewed struct{ Grant }
 
-// RenewedMany answers a RenewMany: a Renewed or a Refused for each lease, in their order.
-type RenewedMany struct{ Results []Result }
+// RenewedMany answers a RenewMany: what became of each lease, in their order.
+type RenewedMany struct {
+	Renewals []Renewal
+	// Grants describes the same leases as they stood right after their renewals; nil, unless Machine.DescribeRenewals wants
+	// them. That of a lease whose renewal was refused is zero.
+	Grants []Grant
+}
+
+// Renewal is what became of one lease of a RenewMany. It says no more than every caller needs: most commands are of this
+// kind, and to describe a lease costs more than to renew it.
+type Renewal struct {
+	Token    lease.Token
+	Deadline LeaseTime
+	Refused  *Refused // why it was not renewed; nil: it was
+}
 
 // Released answers a Release that ended the lease.
 type Released struct{ Holder }

@@ -125,6 +125,7 @@ func newScenario(t *testing.T, first string) *scenario {
 		version = setConfig(t, &config, fields[1:])
 	}
 	s := &scenario{t: t, live: newObserver(config), names: make(map[lease.ID]string)}
+	s.live.DescribeRenewals()
 	s.parser = &parser{t: t, ids: make(map[string]lease.ID), names: s.names}
 	s.apply(lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "test", Version: version, Config: config}}})
 	return s
@@ -179,6 +180,7 @@ func (s *scenario) run(lines []string) string {
 		return s.formatEdges()
 	case "twin":
 		s.twin = restore(s.t, s.live.Machine)
+		s.twin.DescribeRenewals()
 		return "ok\n"
 	}
 	s.t.Fatalf("unknown directive %q", lines[0])

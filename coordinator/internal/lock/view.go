@@ -146,6 +146,15 @@ func (m *Machine) ListWhere(prefix string, after lease.Resource, limit int, show
 	return views
 }
 
+// Deadline is that of a live lease; false if it never was or has ended.
+func (m *Machine) Deadline(id lease.ID) (LeaseTime, bool) {
+	l, ok := m.findLease(id)
+	if !ok {
+		return 0, false
+	}
+	return m.requests.peek(l).due, true
+}
+
 // Lease describes a live lease; false if it never was or has ended.
 func (m *Machine) Lease(id lease.ID) (Grant, bool) {
 	l, ok := m.findLease(id)

@@ -53,8 +53,9 @@ func writeSnapshot(f *frameWriter, s *lock.Snapshot) error {
 		}
 		end.Delays++
 	}
+	records := &saver{frameWriter: f}
 	for client, requests := range s.Clients() {
-		n, err := writeClient(f, client, requests)
+		n, err := writeClient(records, client, requests)
 		if err != nil {
 			return err
 		}
@@ -64,12 +65,12 @@ func writeSnapshot(f *frameWriter, s *lock.Snapshot) error {
 	return f.frame(&Frame{Kind: &Frame_End{end}})
 }
 
-func writeClient(f *frameWriter, c lock.SavedClient, requests iter.Seq[lock.SavedRequest]) (n uint64, err error) {
-	if err := f.frame(&Frame{Kind: &Frame_Client{encodeClient(c)}}); err != nil {
+func writeClient(to *saver, c lock.SavedClient, requests iter.Seq[lock.SavedRequest]) (n uint64, err error) {
+	if err := to.client(c); err != nil {
 		return 0, err
 	}
 	for r := range requests {
-		if err := f.frame(&Frame{Kind: &Frame_Request{encodeRequest(r)}}); err != nil {
+		if err := to.request(r); err != nil {
 			return n, err
 		}
 		n++
@@ -93,7 +94,7 @@ func (f *frameWriter) bytes(b []byte) error {
 func (f *frameWriter) frame(message *Frame) error {
 	size := proto.Size(message)
 	if size > maxFrame {
-		return fmt.Errorf("a record of %d bytes is larger than %d", size, maxFrame)
+		return tooLarge(size)
 	}
 	f.buf = binary.AppendUvarint(f.buf[:0], uint64(size))
 	b, err := proto.MarshalOptions{Deterministic: true, UseCachedSize: true}.MarshalAppend(f.buf, message)
@@ -101,11 +102,19 @@ func (f *frameWriter) frame(message *Frame) error {
 		return err
 	}
 	f.buf = b
-	if err := f.bytes(b); err != nil {
-		return err
-	}
-	_, err = f.w.Write(binary.BigEndian.AppendUint32(nil, f.sum))
+	return f.summed()
+}
+
+// summed writes what is in buf, and the checksum behind it.
+func (f *frameWriter) summed() error {
+	f.sum = crc32.Update(f.sum, castagnoli, f.buf)
+	f.buf = binary.BigEndian.AppendUint32(f.buf, f.sum)
+	_, err := f.w.Write(f.buf)
 	return err
+}
+
+func tooLarge(size int) error {
+	return fmt.Errorf("a record of %d bytes is larger than %d", size, maxFrame)
 }
 
 // ReadSnapshot reads what WriteSnapshot wrote, to the end of r, and returns the machine as it was. Its errors wrap

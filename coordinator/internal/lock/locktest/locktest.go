@@ -69,7 +69,7 @@ func (t *translation) now() invariant.Instant { return invariant.Instant(t.Now) 
 func (t *translation) command(command lock.Command, result lock.Result) {
 	switch r := result.(type) {
 	case lock.Renewed:
-		t.renewed(command.(lock.Renew), r)
+		t.renewed(period{r.Lease.Hash(), r.Token}, command.(lock.Renew).Identity, r.Deadline)
 	case lock.Released:
 		t.by[period{r.Hash, r.Token}] = command.(lock.Release).Identity
 	case lock.Cancelled:
@@ -97,9 +97,8 @@ func (t *translation) command(command lock.Command, result lock.Result) {
 }
 
 // renewed puts the renewal of a lease that began in this entry behind its beginning.
-func (t *translation) renewed(c lock.Renew, r lock.Renewed) {
-	which := period{r.Lease.Hash(), r.Token}
-	step := invariant.Renewed{At: t.now(), Lease: which.lease, By: c.Identity, TTL: r.Deadline.Sub(t.Now)}
+func (t *translation) renewed(which period, by lease.Identity, deadline lock.LeaseTime) {
+	step := invariant.Renewed{At: t.now(), Lease: which.lease, By: by, TTL: deadline.Sub(t.Now)}
 	switch {
 	case !t.fate.began[which]:
 		t.first = append(t.first, step)
@@ -109,9 +108,9 @@ func (t *translation) renewed(c lock.Renew, r lock.Renewed) {
 }
 
 func (t *translation) renewedMany(c lock.RenewMany, many lock.RenewedMany) {
-	for i, result := range many.Results {
-		if r, ok := result.(lock.Renewed); ok {
-			t.renewed(lock.Renew{Identity: c.Identity, Lease: c.Leases[i]}, r)
+	for i, r := range many.Renewals {
+		if r.Refused == nil {
+			t.renewed(period{c.Leases[i].Hash(), r.Token}, c.Identity, r.Deadline)
 		}
 	}
 }
