@@ -35,8 +35,8 @@ func (a *abandoned) add(resource string) (done func()) {
 	}
 }
 
-// none blocks until no request for the resource is being cancelled, or ctx ends.
-func (a *abandoned) none(ctx context.Context, resource string) error {
+// none blocks until no request for the resource is being cancelled, or ctx ends. It reports whether it had to.
+func (a *abandoned) none(ctx context.Context, resource string) (waited bool, _ error) {
 	a.mu.Lock()
 	pending := slices.Clone(a.pending[resource])
 	a.mu.Unlock()
@@ -44,10 +44,10 @@ func (a *abandoned) none(ctx context.Context, resource string) error {
 		select {
 		case <-ch:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return true, context.Cause(ctx)
 		}
 	}
-	return nil
+	return len(pending) > 0, nil
 }
 
 // leftovers are the resources of which the coordinator may still count a lease or a request as this client's, although
@@ -99,12 +99,12 @@ func (c *Client) abandon(q *question) {
 // Config.CancelTimeout: then a waiter leaves the queue because its caller is gone, and a lease runs out.
 func (c *Client) cancel(q *question) {
 	defer c.numbers.end(q.number)
-	ctx, cancel := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
-	defer cancel()
+	patient := within(context.Background(), c.cfg.CancelTimeout, gaveUp)
+	defer patient.cancel()
 	req := &lockpb.CancelRequest{ClientId: c.id, RequestId: q.msg.GetRequestId(), AsOf: q.msg.GetAsOf(), Resource: q.msg.GetResource()}
-	err := repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
+	err := repeat(patient, func(ctx context.Context) error {
+		attempt := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		_, err := c.locks.Cancel(attempt, req)
 		return err
 	})

@@ -97,15 +97,16 @@ func (c *Client) acquire(ctx context.Context, resource string, o options, opts [
 
 // take gets the lease, within the time that the options allow.
 func (c *Client) take(ctx context.Context, resource string, o options) (*Lease, error) {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer c.leave(call)
+	ctx = call
 	if !o.endless {
-		var cancel context.CancelFunc
-		ctx, cancel = within(ctx, o.wait+c.cfg.Patience, gaveUp)
-		defer cancel()
+		patient := within(ctx, o.wait+c.cfg.Patience, gaveUp)
+		defer patient.cancel()
+		ctx = patient
 	}
 	return c.rounds(ctx, resource, o)
 }
@@ -190,6 +191,7 @@ var errLapsed = errors.New("grant ran out before it was confirmed")
 // question is one request, with its id, from its first attempt to its end.
 type question struct {
 	msg    *lockpb.AcquireRequest // nil until the first attempt
+	asked  time.Duration          // when it was made
 	maybe  bool                   // an attempt may have taken effect
 	number uint64
 	waits  bool // in the queue
@@ -198,7 +200,7 @@ type question struct {
 // ask makes one request, which waits from now to until; it does not wait if they are the same. If it fails after the
 // request may have taken effect, the request is cancelled, unless it has a name under which the caller can repeat it.
 func (c *Client) ask(ctx context.Context, resource string, o options, now, until time.Duration) (*Lease, error) {
-	q := &question{waits: until > now}
+	q := &question{asked: now, waits: until > now}
 	l, err := c.answer(ctx, q, resource, o, until)
 	if err == nil {
 		err = c.hold(l)
@@ -206,9 +208,6 @@ func (c *Client) ask(ctx context.Context, resource string, o options, now, until
 	if err == nil {
 		c.numbers.end(q.number)
 		return l, nil
-	}
-	if l != nil {
-		l.end(err)
 	}
 	if q.maybe && o.request == "" {
 		c.abandon(q)
@@ -223,17 +222,19 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 	var resp *lockpb.AcquireResponse
 	var sent time.Duration
 	err := repeat(ctx, func(ctx context.Context) error {
-		if err := c.pose(ctx, q, resource, o); err != nil {
+		prompt, err := c.pose(ctx, q, resource, o)
+		if err != nil {
 			return err
 		}
-		sent = c.clock.Now()
+		if sent = q.asked; !prompt {
+			sent = c.clock.Now()
+		}
 		left := max(0, until-sent)
 		if q.waits {
 			q.msg.WaitTimeout = int32(max(1, left.Milliseconds())) // 0 would mean not to wait
 		}
-		attempt, cancel := within(ctx, left+c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
-		var err error
+		attempt := within(ctx, left+c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		resp, err = c.acquireOnce(attempt, q.msg, o)
 		if e, ok := errors.AsType[*Error](err); !ok || e.Applied != lockpb.Applied_NO {
 			q.maybe = true
@@ -260,20 +261,25 @@ func (c *Client) answer(ctx context.Context, q *question, resource string, o opt
 }
 
 // pose makes the message of a question, before its first attempt. Every attempt sends the same but for the
-// time left to wait, so that the coordinator can tell a copy from another request.
-func (c *Client) pose(ctx context.Context, q *question, resource string, o options) error {
+// time left to wait, so that the coordinator can tell a copy from another request. prompt says that nothing had to be waited
+// for since the question was asked.
+func (c *Client) pose(ctx context.Context, q *question, resource string, o options) (prompt bool, _ error) {
 	if q.msg != nil {
-		return nil
+		return false, nil
 	}
-	if err := c.abandoned.none(ctx, resource); err != nil {
-		return &Error{Op: "acquire", Resource: resource, Applied: lockpb.Applied_NO, Code: codes.Canceled, Err: err}
+	waited, err := c.abandoned.none(ctx, resource)
+	if err != nil {
+		return false, &Error{Op: "acquire", Resource: resource, Applied: lockpb.Applied_NO, Code: codes.Canceled, Err: err}
 	}
-	asOf, err := c.leaseTime(ctx, resource)
+	asOf, known := c.knownTime(resource, q.asked)
+	if !known || waited {
+		asOf, err = c.leaseTime(ctx, resource)
+	}
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Op, e.Resource, e.Applied = "acquire", resource, lockpb.Applied_NO // it was not sent
 		}
-		return err
+		return false, err
 	}
 	id := o.request
 	if id == "" {
@@ -285,7 +291,7 @@ func (c *Client) pose(ctx context.Context, q *question, resource string, o optio
 		Resource: resource, ClientId: c.id, RequestId: id, Owner: o.owner, Mode: o.mode, NoTicket: o.noTicket,
 		Ttl: ttlField(o.ttl), AsOf: asOf, Sequence: q.number, Acknowledged: acknowledged,
 	}
-	return nil
+	return known && !waited, nil
 }
 
 // confirm renews a late grant before it is reported as held, so that its holder starts with a whole TTL

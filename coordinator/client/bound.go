@@ -16,7 +16,7 @@ type bound struct {
 	parent   context.Context
 	closing  context.Context // ends it too; nil: nothing does
 	deadline time.Time       // zero: none
-	cause    error           // of the end at the deadline
+	cause    timeoutError    // of the end at the deadline
 
 	mu        sync.Mutex
 	ordinary  context.Context // nil until it is needed
@@ -24,10 +24,9 @@ type bound struct {
 	cancelled bool
 }
 
-// within bounds one attempt at a node, or a whole call; what names the bound in the error.
-func within(ctx context.Context, d time.Duration, what string) (context.Context, context.CancelFunc) {
-	b := &bound{parent: ctx, deadline: time.Now().Add(d), cause: timeoutError{what, d}}
-	return b, b.cancel
+// within bounds one attempt at a node, or a whole call; what names the bound in the error. It must be cancelled.
+func within(ctx context.Context, d time.Duration, what string) *bound {
+	return &bound{parent: ctx, deadline: time.Now().Add(d), cause: timeoutError{what, d}}
 }
 
 // timeoutError is why a bound of within has ended a context.

@@ -35,8 +35,8 @@ func TestBoundEndsLikeAnOrdinaryContext(t *testing.T) {
 					defer closeRoot(nil)
 					call := &bound{parent: base, closing: root}
 					defer call.cancel()
-					ctx, cancel := within(call, time.Second, noAnswer)
-					defer cancel()
+					ctx := within(call, time.Second, noAnswer)
+					defer ctx.cancel()
 					before(ctx)
 					if ctx.Err() != nil || context.Cause(ctx) != nil || ctx.Value(sentKey{}) != 7 {
 						t.Fatalf("before its end: %v, %v, %v", ctx.Err(), context.Cause(ctx), ctx.Value(sentKey{}))
@@ -46,7 +46,7 @@ func TestBoundEndsLikeAnOrdinaryContext(t *testing.T) {
 						derived = ctx // deriving asks for Done
 					}
 					defer stop()
-					end.do(outer, closeRoot, cancel)
+					end.do(outer, closeRoot, ctx.cancel)
 					synctest.Wait()
 					if got := context.Cause(ctx); !errors.Is(got, end.cause) || !errors.Is(ctx.Err(), end.err) {
 						t.Errorf("got %v, %v, want %v, %v", ctx.Err(), got, end.err, end.cause)
@@ -74,22 +74,22 @@ func TestEndsOf(t *testing.T) {
 	root, closeRoot := context.WithCancel(t.Context())
 	defer closeRoot()
 	call := &bound{parent: base, closing: root}
-	patient, cancel := within(call, time.Hour, gaveUp)
-	defer cancel()
-	attempt, cancel := within(patient, time.Minute, noAnswer)
-	defer cancel()
+	patient := within(call, time.Hour, gaveUp)
+	defer patient.cancel()
+	attempt := within(patient, time.Minute, noAnswer)
+	defer attempt.cancel()
 	e := endsOf(attempt)
 	if e.done != base.Done() || e.closing != root.Done() || time.Until(e.deadline) > time.Minute {
 		t.Errorf("got %+v", e)
 	}
-	if call.ordinary != nil || attempt.(*bound).ordinary != nil {
+	if call.ordinary != nil || attempt.ordinary != nil {
 		t.Error("it has become an ordinary context")
 	}
 	done := patient.Done()
 	if e := endsOf(attempt); e.done != done || e.closing != nil {
 		t.Errorf("with an ordinary one in between: got %+v", e)
 	}
-	cancel()
+	attempt.cancel()
 	select {
 	case <-endsOf(attempt).done:
 	default:

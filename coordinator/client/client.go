@@ -44,8 +44,10 @@ func Dial(cfg Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	n, err := newNodes(cfg)
+	root, stop := context.WithCancelCause(context.Background())
+	n, err := newNodes(root, cfg)
 	if err != nil {
+		stop(err)
 		return nil, err
 	}
 	c := &Client{
@@ -57,7 +59,7 @@ func Dial(cfg Config) (*Client, error) {
 		c.numbers.on = true // nobody else uses this name, so its requests can be numbered from 1
 	}
 	c.agenda.changed = make(chan struct{}, 1)
-	c.root, c.stop = context.WithCancelCause(context.Background())
+	c.root, c.stop = root, stop
 	c.close = sync.OnceValue(c.shut)
 	c.work.Go(c.keep)
 	return c, nil
@@ -92,16 +94,18 @@ func (c *Client) shut() error {
 }
 
 // enter begins a call: the context that it returns also ends with the client. leave must be called.
-func (c *Client) enter(ctx context.Context) (_ context.Context, leave func(), _ error) {
+func (c *Client) enter(ctx context.Context) (*bound, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
-		return nil, nil, ErrClosed
+		return nil, ErrClosed
 	}
 	c.work.Add(1)
-	b := &bound{parent: ctx, closing: c.root}
-	return b, func() {
-		b.cancel()
-		c.work.Done()
-	}, nil
+	return &bound{parent: ctx, closing: c.root}, nil
+}
+
+// leave ends a call.
+func (c *Client) leave(call *bound) {
+	call.cancel()
+	c.work.Done()
 }

@@ -31,6 +31,8 @@ type nodes struct {
 	addrs []string
 	work  sync.WaitGroup // sessions
 
+	closing context.Context // ends when the client begins to close, which the sessions outlive
+
 	mu       sync.Mutex
 	conns    map[string]*grpc.ClientConn // by address; those of the configuration from the start
 	use      int                         // index of the address in use
@@ -43,9 +45,9 @@ type nodes struct {
 	closed     bool
 }
 
-func newNodes(c Config) (*nodes, error) {
+func newNodes(closing context.Context, c Config) (*nodes, error) {
 	n := &nodes{
-		cfg: c, addrs: c.Addrs, conns: make(map[string]*grpc.ClientConn), sessions: make(map[string]*session),
+		closing: closing, cfg: c, addrs: c.Addrs, conns: make(map[string]*grpc.ClientConn), sessions: make(map[string]*session),
 		avoid: make(map[string]time.Duration), plain: make(map[string]time.Duration),
 	}
 	for _, addr := range c.Addrs {

@@ -104,8 +104,8 @@ func (h *heartbeat) send() {
 		h.sendEach()
 		return
 	}
-	ctx, cancel := within(h.ctx, h.timeout, noAnswer)
-	defer cancel()
+	ctx := within(h.ctx, h.timeout, noAnswer)
+	defer ctx.cancel()
 	req := &lockpb.HeartbeatRequest{KeyId: h.keyID, LeaseIds: make([]string, len(h.ids))}
 	for i, id := range h.ids {
 		req.LeaseIds[i] = id.String()
@@ -168,8 +168,8 @@ func (h *heartbeat) sendEach() {
 		places <- struct{}{}
 		sending.Go(func() {
 			defer func() { <-places }()
-			ctx, cancel := within(h.ctx, h.timeout, noAnswer)
-			defer cancel()
+			ctx := within(h.ctx, h.timeout, noAnswer)
+			defer ctx.cancel()
 			sent := c.clock.Now()
 			resp, err := c.locks.Renew(ctx, &lockpb.RenewRequest{LeaseId: l.id.String()})
 			l.renewed(renewalOf(resp), sent, err, pause(1, retryAfter(err)))

@@ -51,8 +51,11 @@ func (n *nodes) past(times map[string]time.Duration, addr string) bool {
 }
 
 // leader is the address of who leads the group of a call; empty if that is not known. The caller holds mu.
-func (n *nodes) leader(to target) string {
-	if group := to(uint16(len(n.leaders))); int(group) < len(n.leaders) {
+func (n *nodes) leader(to target) string { return n.leads(to.in(uint16(len(n.leaders)))) }
+
+// leads is the address of who leads a group; empty if that is not known. The caller holds mu.
+func (n *nodes) leads(group uint16) string {
+	if int(group) < len(n.leaders) {
 		return n.leaders[group]
 	}
 	return ""
@@ -71,7 +74,7 @@ func (n *nodes) open(addr string) *session {
 		n.avoid[addr] = n.cfg.Clock.Now() + avoidFor
 		return nil
 	}
-	s := newSession(addr, n)
+	s := newSession(n.closing, addr, n)
 	n.sessions[addr] = s
 	n.work.Go(func() { s.run(conn) })
 	return s
@@ -141,5 +144,5 @@ func (n *nodes) number(groups int) {
 func (n *nodes) leaderOf(group uint16) string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.leader(func(uint16) uint16 { return group })
+	return n.leads(group)
 }

@@ -46,8 +46,7 @@ type Lease struct {
 	resource lease.Resource
 	token    lease.Token
 	mode     lockpb.Mode
-	ctx      context.Context
-	end      context.CancelCauseFunc
+	values   context.Context // what Acquire was given
 
 	// For the agenda, under its lock.
 	slot int
@@ -58,9 +57,11 @@ type Lease struct {
 	err      error // why it is over
 	ticket   string
 	ttl      time.Duration
-	deadline time.Duration // on the client's clock; never moves back
-	span     time.Duration // that it lies after the question that brought it; below ttl where a policy ends the hold
-	warning  chan struct{} // closed when the warning of this deadline has been given
+	deadline time.Duration   // on the client's clock; never moves back
+	span     time.Duration   // that it lies after the question that brought it; below ttl where a policy ends the hold
+	ctx      context.Context // ends with the lease; nil until somebody asks for it
+	end      context.CancelCauseFunc
+	warning  chan struct{} // closed when the warning of this deadline has been given; nil until somebody asks for it
 	warned   bool
 	renewAt  time.Duration
 	renewing *heartbeat // in flight with this lease; nil if none
@@ -87,7 +88,7 @@ func newLease(ctx context.Context, c *Client, resp *lockpb.AcquireResponse, sent
 		c: c, id: id, resource: lease.Resource(resp.GetResource()),
 		token: lease.Token(resp.GetFencingToken()), mode: resp.GetMode(),
 		ticket: resp.GetTicket(), ttl: millis(resp.GetTtl()), asOf: resp.GetAsOf(), index: resp.GetIndex(),
-		warning: make(chan struct{}),
+		values: ctx,
 	}
 	if l.token == 0 || l.ttl <= 0 {
 		return nil, fmt.Errorf("answer has token %d and TTL %v", l.token, l.ttl)
@@ -95,8 +96,6 @@ func newLease(ctx context.Context, c *Client, resp *lockpb.AcquireResponse, sent
 	l.span = min(l.ttl, millis(resp.GetRemaining()))
 	l.deadline = sent + millis(resp.GetRemaining()) - margin(l.ttl)
 	l.renewAt = sent + renewAfter(l.span)
-	l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(ctx))
-	l.release.turn = make(chan struct{}, 1)
 	return l, nil
 }
 
@@ -168,6 +167,12 @@ func (l *Lease) State() State {
 // Err is nil while the lease is held or uncertain. After a loss it wraps ErrLost and the cause: ErrExpired,
 // ErrHoldTooLong, ErrLeaseEnded, ErrNotOwner or ErrClosed. After Release it is ErrReleased.
 func (l *Lease) Err() error {
+	l.mu.Lock()
+	over, err := l.over, l.err
+	l.mu.Unlock()
+	if over != 0 {
+		return err
+	}
 	l.check()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -184,11 +189,21 @@ func (l *Lease) Unrenewed() error {
 
 // Done is closed when the lease is over: before the coordinator could grant the resource to somebody else,
 // or as soon as it has said that the lease has ended.
-func (l *Lease) Done() <-chan struct{} { return l.ctx.Done() }
+func (l *Lease) Done() <-chan struct{} { return l.Context().Done() }
 
 // Context has the values of the context that Acquire was given and ends with the lease; its cause is Err.
 // It does not end with Acquire's context: see Do for one that does.
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		l.ctx, l.end = context.WithCancelCause(context.WithoutCancel(l.values))
+		if l.over != 0 {
+			l.end(l.err) // nobody has derived from it yet
+		}
+	}
+	return l.ctx
+}
 
 // Warning is closed when the deadline comes near (Config.WarnBefore) because renewals go unanswered or the policy allows
 // none, and when the lease is over. A worker that needs time to stop begins then. If a renewal succeeds after all,
@@ -196,7 +211,24 @@ func (l *Lease) Context() context.Context { return l.ctx }
 func (l *Lease) Warning() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.warning == nil {
+		l.warning = make(chan struct{})
+		if l.warned {
+			close(l.warning)
+		}
+	}
 	return l.warning
+}
+
+// warn gives the warning, once. The caller holds mu.
+func (l *Lease) warn() {
+	if l.warned {
+		return
+	}
+	l.warned = true
+	if l.warning != nil {
+		close(l.warning)
+	}
 }
 
 // Describe tells about the lease in the terms of the API, for tools.
@@ -263,11 +295,11 @@ func (l *Lease) finish(state State, err error) {
 	if l.renewing != nil {
 		l.renewing.leave()
 	}
-	if !l.warned {
-		l.warned = true
-		close(l.warning)
-	}
+	l.warn()
 	l.c.agenda.remove(l)
+	end := l.end
 	l.mu.Unlock()
-	l.end(err) // outside the lock: it may run the code of whoever derived a context
+	if end != nil {
+		end(err) // outside the lock: it may run the code of whoever derived a context
+	}
 }

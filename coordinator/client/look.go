@@ -26,16 +26,18 @@ func (c *Client) List(ctx context.Context, prefix, after string, limit int) (*lo
 
 // look repeats a call that changes nothing.
 func look[T any](ctx context.Context, c *Client, ask func(context.Context) (T, error)) (answer T, err error) {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return answer, err
 	}
-	defer leave()
-	ctx, cancel := within(ctx, c.cfg.Patience, gaveUp)
-	defer cancel()
+	defer c.leave(call)
+	ctx = call
+	b := within(ctx, c.cfg.Patience, gaveUp)
+	defer b.cancel()
+	ctx = b
 	err = repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
+		attempt := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		var err error
 		answer, err = ask(attempt)
 		return err
@@ -48,18 +50,20 @@ func look[T any](ctx context.Context, c *Client, ask func(context.Context) (T, e
 // not before. It is repeated only while it has certainly not taken effect: a second break would end the
 // successor's lease.
 func (c *Client) Break(ctx context.Context, resource string) (*lockpb.BreakResponse, error) {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	ctx, cancel := within(ctx, c.cfg.Patience, gaveUp)
-	defer cancel()
+	defer c.leave(call)
+	ctx = call
+	b := within(ctx, c.cfg.Patience, gaveUp)
+	defer b.cancel()
+	ctx = b
 	var resp *lockpb.BreakResponse
 	var final error
 	err = repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
+		attempt := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		var err error
 		resp, err = c.locks.Break(attempt, &lockpb.BreakRequest{Resource: resource})
 		if e, ok := errors.AsType[*Error](err); ok && e.Applied != lockpb.Applied_NO {

@@ -17,7 +17,7 @@ func queued(t *testing.T, s *session) *inflight {
 
 // Calls that were given up before they were sent do not hold up those behind them.
 func TestCallsBehindAbandonedOnesAreSent(t *testing.T) {
-	s := newSession("n1", nil)
+	s := newSession(t.Context(), "n1", nil)
 	for range 3 * maxMessageCalls {
 		s.abandon(queued(t, s))
 	}
@@ -29,7 +29,7 @@ func TestCallsBehindAbandonedOnesAreSent(t *testing.T) {
 
 // While nothing can be sent, calls that are given up do not pile up.
 func TestAbandonedCallsDoNotPileUp(t *testing.T) {
-	s := newSession("n1", nil)
+	s := newSession(t.Context(), "n1", nil)
 	live := queued(t, s)
 	for range 10 * maxSessionCalls {
 		s.abandon(queued(t, s))

@@ -3,31 +3,60 @@ package client
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
-// releasing is the state of a lease's release at the coordinator.
+// releasing is the state of a lease's release at the coordinator. Whoever has the turn may use done and unknown.
 type releasing struct {
-	turn    chan struct{} // holds one: whoever put it in may use the rest
-	done    bool          // the coordinator has confirmed the end
-	unknown bool          // an earlier attempt may have taken effect
+	done    bool // the coordinator has confirmed the end
+	unknown bool // an earlier attempt may have taken effect
+
+	mu    sync.Mutex
+	taken bool          // the turn
+	free  chan struct{} // closed when it is given back; nil while nobody waits for that
 }
 
 // take blocks until it is the caller's turn, or reports false because ctx has ended.
 func (r *releasing) take(ctx context.Context) bool {
-	select {
-	case r.turn <- struct{}{}:
-		return true
-	default: // another release is under way
+	for {
+		free := r.tryTake()
+		if free == nil {
+			return true
+		}
+		select {
+		case <-free:
+		case <-ctx.Done():
+			return false
+		}
 	}
-	select {
-	case r.turn <- struct{}{}:
-		return true
-	case <-ctx.Done():
-		return false
+}
+
+// tryTake takes the turn, or tells when to try again.
+func (r *releasing) tryTake() (free <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.taken {
+		r.taken = true
+		return nil
+	}
+	if r.free == nil {
+		r.free = make(chan struct{})
+	}
+	return r.free
+}
+
+// give gives the turn back.
+func (r *releasing) give() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken = false
+	if r.free != nil {
+		close(r.free)
+		r.free = nil
 	}
 }
 
@@ -40,17 +69,18 @@ func (r *releasing) take(ctx context.Context) bool {
 // confirmed. If the lease had been lost before, the error wraps ErrLost, and the coordinator is told all the
 // same.
 func (l *Lease) Release(ctx context.Context) error {
-	ctx, leave, err := l.c.enter(ctx)
+	call, err := l.c.enter(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer l.c.leave(call)
+	ctx = call
 	now := l.check()
 	l.finish(Released, ErrReleased)
 	if !l.release.take(ctx) {
 		return &Error{Op: "release", Resource: string(l.resource), Applied: lockpb.Applied_MAYBE, Err: context.Cause(ctx)}
 	}
-	defer func() { <-l.release.turn }()
+	defer l.release.give()
 	err = l.tell(ctx, now)
 	if lost := l.Err(); errors.Is(lost, ErrLost) {
 		return lost // what the coordinator said of it changes nothing
@@ -74,22 +104,24 @@ func (l *Lease) tell(ctx context.Context, now time.Duration) error {
 // ReleaseLease releases a lease that is kept by its id, and not by a Lease, and repeats as Lease.Release
 // does. A repeated release that finds the lease ended has succeeded; its answer is then empty. For tools.
 func (c *Client) ReleaseLease(ctx context.Context, id lease.ID) (*lockpb.ReleaseResponse, error) {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
+	defer c.leave(call)
+	ctx = call
 	return c.release(ctx, id, c.clock.Now(), new(bool))
 }
 
 // release repeats a release until it is answered; it began at now. unknown says that an earlier attempt may have taken
 // effect, and is kept up to date: then "no such lease" is what success looks like.
 func (c *Client) release(ctx context.Context, id lease.ID, now time.Duration, unknown *bool) (resp *lockpb.ReleaseResponse, err error) {
-	ctx, cancel := within(ctx, c.cfg.Patience, gaveUp)
-	defer cancel()
+	b := within(ctx, c.cfg.Patience, gaveUp)
+	defer b.cancel()
+	ctx = b
 	err = repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
+		attempt := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		var err error
 		resp, err = c.locks.Release(attempt, &lockpb.ReleaseRequest{LeaseId: id.String()})
 		if e, ok := errors.AsType[*Error](err); ok {

@@ -58,9 +58,8 @@ func (l *Lease) attend(now time.Duration) (due bool) {
 		l.expire()
 		return false
 	}
-	if !l.warned && now >= l.warnAt() {
-		l.warned = true
-		close(l.warning)
+	if now >= l.warnAt() {
+		l.warn()
 	}
 	due = l.renewing == nil && !l.longest && now >= l.renewAt
 	if !due {
@@ -119,7 +118,7 @@ func (l *Lease) extend(r renewal, sent time.Duration) {
 	if d := sent + r.remaining - margin(l.ttl); d > l.deadline {
 		l.deadline, l.span = d, span
 		if l.warned && l.c.clock.Now() < l.warnAt() {
-			l.warned, l.warning = false, make(chan struct{})
+			l.warned, l.warning = false, nil
 		}
 	}
 }
@@ -141,13 +140,15 @@ func retryAfter(err error) time.Duration {
 // RenewLease renews a lease that is kept by its id, and not by a Lease, and repeats while no coordinator can
 // serve it (at most Config.Patience). ttl 0 keeps the lease's. For tools.
 func (c *Client) RenewLease(ctx context.Context, id lease.ID, ttl time.Duration) (*lockpb.RenewResponse, error) {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return nil, err
 	}
-	defer leave()
-	ctx, cancel := within(ctx, c.cfg.Patience, gaveUp)
-	defer cancel()
+	defer c.leave(call)
+	ctx = call
+	b := within(ctx, c.cfg.Patience, gaveUp)
+	defer b.cancel()
+	ctx = b
 	resp, _, err := c.renew(ctx, &lockpb.RenewRequest{LeaseId: id.String(), Ttl: ttlField(ttl)})
 	return resp, err
 }
@@ -155,8 +156,8 @@ func (c *Client) RenewLease(ctx context.Context, id lease.ID, ttl time.Duration)
 // renew repeats a renewal until it is answered, and tells when the answered attempt was sent.
 func (c *Client) renew(ctx context.Context, req *lockpb.RenewRequest) (resp *lockpb.RenewResponse, sent time.Duration, err error) {
 	err = repeat(ctx, func(ctx context.Context) error {
-		attempt, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-		defer cancel()
+		attempt := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+		defer attempt.cancel()
 		sent = c.clock.Now()
 		var err error
 		resp, err = c.locks.Renew(attempt, req)

@@ -96,13 +96,12 @@ func (a *asOf) fresh(group uint16, now time.Duration) (int64, bool) {
 // late by comparing with it, so a request that carries none, or one read after it was made, could still be
 // executed by a node that slept on it. One attempt: its failure says that the request was not sent.
 func (c *Client) leaseTime(ctx context.Context, resource string) (int64, error) {
-	if groups := c.nodes.groups(); groups > 0 {
-		if v, ok := c.asOf.fresh(ofResource(resource)(groups), c.clock.Now()); ok {
-			return v, nil
-		}
+	if v, ok := c.knownTime(resource, c.clock.Now()); ok {
+		return v, nil
 	}
-	ctx, cancel := within(ctx, c.cfg.AttemptTimeout, noAnswer)
-	defer cancel()
+	b := within(ctx, c.cfg.AttemptTimeout, noAnswer)
+	defer b.cancel()
+	ctx = b
 	st, err := c.cluster.Status(ctx, &lockpb.StatusRequest{})
 	if err != nil {
 		return 0, err
@@ -113,6 +112,15 @@ func (c *Client) leaseTime(ctx context.Context, resource string) (int64, error) 
 	for _, g := range st.GetGroups() {
 		c.asOf.learn(uint16(g.GetGroup()), g.GetAsOf(), now)
 	}
-	v, _ := c.asOf.fresh(ofResource(resource)(c.nodes.groups()), now)
+	v, _ := c.asOf.fresh(ofResource(resource).in(c.nodes.groups()), now)
 	return v, nil // 0, if the node has nothing to say of the group: then the coordinator fills it in
+}
+
+// knownTime is leaseTime where a recent answer has told it.
+func (c *Client) knownTime(resource string, now time.Duration) (int64, bool) {
+	groups := c.nodes.groups()
+	if groups == 0 {
+		return 0, false
+	}
+	return c.asOf.fresh(ofResource(resource).in(groups), now)
 }

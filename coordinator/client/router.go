@@ -19,27 +19,33 @@ type router struct {
 	nodes              *nodes
 }
 
-// target says which group a call is for, if there are so many. 0 groups: their number is not known.
-type target func(groups uint16) uint16
+// target is what a call is for: a resource, or a lease.
+type target struct{ resource, lease string }
 
-func ofResource(name string) target {
-	return func(groups uint16) uint16 { return lease.GroupOf(lease.Resource(name), max(groups, 1)) }
-}
+func ofResource(name string) target { return target{resource: name} }
 
-func ofLease(id string) target {
-	return func(uint16) uint16 {
-		parsed, err := lease.ParseID(id)
-		if err != nil {
-			return 0 // any node refuses it
-		}
-		return parsed.Group()
+func ofLease(id string) target { return target{lease: id} }
+
+// in says which group that is, if there are so many. 0 groups: their number is not known.
+func (t target) in(groups uint16) uint16 {
+	if t.resource != "" {
+		return lease.GroupOf(lease.Resource(t.resource), max(groups, 1))
 	}
+	parsed, err := lease.ParseID(t.lease)
+	if err != nil {
+		return 0 // any node refuses it
+	}
+	return parsed.Group()
 }
 
 // Acquire implements lockpb.LocksClient.
 func (r router) Acquire(ctx context.Context, in *lockpb.AcquireRequest, opts ...grpc.CallOption) (*lockpb.AcquireResponse, error) {
-	call := &lockpb.Call{Kind: &lockpb.Call_Acquire{Acquire: in}}
-	answer, err := r.ask(ctx, ofResource(in.GetResource()), call, opts)
+	call := new(struct {
+		lockpb.Call
+		kind lockpb.Call_Acquire
+	})
+	call.kind.Acquire, call.Kind = in, &call.kind
+	answer, err := r.ask(ctx, ofResource(in.GetResource()), &call.Call, opts)
 	if errors.Is(err, errPlain) {
 		return r.LocksClient.Acquire(ctx, in, opts...)
 	}
@@ -58,8 +64,12 @@ func (r router) Renew(ctx context.Context, in *lockpb.RenewRequest, opts ...grpc
 
 // Release implements lockpb.LocksClient.
 func (r router) Release(ctx context.Context, in *lockpb.ReleaseRequest, opts ...grpc.CallOption) (*lockpb.ReleaseResponse, error) {
-	call := &lockpb.Call{Kind: &lockpb.Call_Release{Release: in}}
-	answer, err := r.ask(ctx, ofLease(in.GetLeaseId()), call, opts)
+	call := new(struct {
+		lockpb.Call
+		kind lockpb.Call_Release
+	})
+	call.kind.Release, call.Kind = in, &call.kind
+	answer, err := r.ask(ctx, ofLease(in.GetLeaseId()), &call.Call, opts)
 	if errors.Is(err, errPlain) {
 		return r.LocksClient.Release(ctx, in, opts...)
 	}

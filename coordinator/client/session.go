@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -41,23 +42,50 @@ type session struct {
 	end   context.CancelFunc
 	wake  chan struct{} // capacity 1: there is something to send
 
-	timers sync.Pool     // of stopped *time.Timer
-	last   atomic.Uint64 // id of a call
+	spare sync.Pool     // of *inflight that were answered
+	last  atomic.Uint64 // id of a call
 
-	mu    sync.Mutex
-	calls map[uint64]*inflight
-	queue []*inflight // to be sent
-	bytes int         // in queue
-	heard bool        // the node has answered something: it is there
-	err   error       // why it is over
+	closing context.Context // the client's: it ends calls, not the session
+	heard   atomic.Bool     // the node has answered something: it is there, and the session goes on
+
+	mu       sync.Mutex
+	calls    map[uint64]*inflight
+	queue    []*inflight // to be sent
+	bytes    int         // in queue
+	err      error       // why it is over
+	wasHeard bool        // when it ended
+	alarm    *time.Timer // for the first deadline of a call; nil until there was one
+	first    time.Time   // when it rings; zero: not at all
 }
 
 // inflight is one call.
 type inflight struct {
 	id   uint64
 	raw  []byte // until it is sent, or given up
+	room []byte // for raw
 	sent bool
-	done chan *lockpb.Answer // capacity 1; closed if the session ends first
+	late time.Time           // when its caller is to be reminded of the time; zero: not at all
+	done chan *lockpb.Answer // capacity 2: reminder, and the answer; closed if the session ends first
+}
+
+// reminder has the caller of a call look whether its context has ended. That is cheaper than a timer and a wait for several
+// things for each call, of which hardly any comes to see its end.
+var reminder = new(lockpb.Answer)
+
+// remind wakes the caller of a call. The caller holds the session's mu, as whoever sends to done does.
+func (c *inflight) remind() {
+	if len(c.done) == 0 {
+		c.done <- reminder
+	}
+}
+
+// take receives the answer; nil if the session is over. It is there, or comes.
+func (c *inflight) take() *lockpb.Answer {
+	for {
+		if answer := <-c.done; answer != reminder {
+			return answer
+		}
+	}
 }
 
 // sessionOwner is told what a session learns. The session holds no lock of its own meanwhile.
@@ -66,8 +94,9 @@ type sessionOwner interface {
 	ended(s *session, heard bool, cause error) // once
 }
 
-func newSession(addr string, owner sessionOwner) *session {
-	s := &session{addr: addr, owner: owner, wake: make(chan struct{}, 1), calls: make(map[uint64]*inflight)}
+// newSession makes one for the calls of a client that ends with closing.
+func newSession(closing context.Context, addr string, owner sessionOwner) *session {
+	s := &session{addr: addr, owner: owner, closing: closing, wake: make(chan struct{}, 1), calls: make(map[uint64]*inflight)}
 	s.ctx, s.end = context.WithCancel(context.Background())
 	return s
 }
@@ -75,6 +104,7 @@ func newSession(addr string, owner sessionOwner) *session {
 // run opens the stream and sends what is queued until the session ends.
 func (s *session) run(conn *grpc.ClientConn) {
 	defer s.end()
+	defer context.AfterFunc(s.closing, s.remindAll)()
 	stream, err := conn.NewStream(s.ctx, &lockpb.Locks_ServiceDesc.Streams[sessionStream], lockpb.Locks_Session_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
 	if err != nil {
 		s.finish(err)
@@ -128,18 +158,25 @@ func (s *session) receive(stream grpc.ClientStream) {
 			s.end()
 			return
 		}
-		s.mu.Lock()
-		s.heard = true
-		for _, answer := range message.GetAnswers() {
-			if c := s.calls[answer.GetId()]; c != nil {
-				delete(s.calls, c.id)
-				c.done <- answer
-			}
+		s.deliver(&message)
+	}
+}
+
+// deliver hands out the answers of one message.
+func (s *session) deliver(message *lockpb.SessionResponse) {
+	s.mu.Lock()
+	if s.err == nil {
+		s.heard.Store(true)
+	}
+	for _, answer := range message.GetAnswers() {
+		if c := s.calls[answer.GetId()]; c != nil && c.sent {
+			delete(s.calls, c.id)
+			c.done <- answer
 		}
-		s.mu.Unlock()
-		if leaders := message.GetLeaders(); len(leaders) > 0 {
-			s.owner.learn(leaders)
-		}
+	}
+	s.mu.Unlock()
+	if leaders := message.GetLeaders(); len(leaders) > 0 {
+		s.owner.learn(leaders)
 	}
 }
 
@@ -155,7 +192,11 @@ func (s *session) finish(err error) {
 		close(c.done)
 	}
 	s.calls, s.queue = nil, nil
-	heard := s.heard
+	if s.alarm != nil {
+		s.alarm.Stop()
+	}
+	heard := s.heard.Swap(false)
+	s.wasHeard = heard
 	s.mu.Unlock()
 	s.owner.ended(s, heard, err)
 }
@@ -201,6 +242,7 @@ func (s *session) do(ctx context.Context, call *lockpb.Call) (answer *lockpb.Ans
 	answer, answered := s.await(ctx, c)
 	switch {
 	case answer != nil:
+		s.spare.Put(c) // nobody else has it: it was sent, and it is no more in calls
 		return answer, true, nil
 	case answered:
 		door, cause := s.cause()
@@ -216,47 +258,49 @@ func (s *session) do(ctx context.Context, call *lockpb.Call) (answer *lockpb.Ans
 // await blocks until a call is answered or ctx ends. An answer of nothing says that the session is over.
 func (s *session) await(ctx context.Context, c *inflight) (answer *lockpb.Answer, answered bool) {
 	e := endsOf(ctx)
-	var late <-chan time.Time
-	if !e.deadline.IsZero() {
-		timer := s.timer(time.Until(e.deadline))
-		defer s.timers.Put(timer)
-		defer timer.Stop()
-		late = timer.C
+	if e.closing == s.closing.Done() {
+		e.closing = nil // remindAll tells
 	}
-	select {
-	case answer := <-c.done:
-		return answer, true
-	case <-e.done:
-	case <-e.closing:
-	case <-late:
-	}
-	select { // the end that was seen is ctx's too
-	case answer := <-c.done:
-		return answer, true
-	case <-ctx.Done():
+	for {
+		answer, ended := c.receive(e)
+		if !ended && answer != reminder {
+			return answer, true
+		}
+		if ctx.Err() == nil && !ended {
+			continue
+		}
 		return nil, false
 	}
 }
 
-// timer returns one that fires after d.
-func (s *session) timer(d time.Duration) *time.Timer {
-	if t, ok := s.timers.Get().(*time.Timer); ok {
-		t.Reset(d)
-		return t
+// receive blocks until something comes for a call, or one of the ends has come that nobody reminds of.
+func (c *inflight) receive(e ends) (answer *lockpb.Answer, ended bool) {
+	if e.done == nil && e.closing == nil {
+		return <-c.done, false
 	}
-	return time.NewTimer(d)
+	select {
+	case answer := <-c.done:
+		return answer, false
+	case <-e.done:
+	case <-e.closing:
+	}
+	return nil, true
 }
 
-func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, error) {
-	if deadline, ok := ctx.Deadline(); ok {
+func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (c *inflight, err error) {
+	deadline, bounded := ctx.Deadline()
+	if bounded {
 		call.Timeout = uint32(max(1, time.Until(deadline).Milliseconds()))
 	}
 	call.Id = s.last.Add(1)
-	raw, err := encodeCall(call)
-	if err != nil {
+	c, ok := s.spare.Get().(*inflight)
+	if !ok {
+		c = &inflight{room: make([]byte, 0, 256), done: make(chan *lockpb.Answer, 2)}
+	}
+	c.id, c.late, c.sent = call.GetId(), deadline, false
+	if c.raw, err = wire.AppendCall(c.room[:0], call); err != nil {
 		return nil, err
 	}
-	c := &inflight{id: call.GetId(), raw: raw, done: make(chan *lockpb.Answer, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -267,7 +311,54 @@ func (s *session) enqueue(ctx context.Context, call *lockpb.Call) (*inflight, er
 	}
 	s.calls[c.id] = c
 	s.put(c)
+	if bounded && (s.first.IsZero() || deadline.Before(s.first)) {
+		s.setAlarm(deadline)
+	}
+	if s.closing.Err() != nil {
+		c.remind() // it may have come after everybody was reminded
+	}
 	return c, nil
+}
+
+// setAlarm has late calls reminded at an instant. The caller holds mu.
+func (s *session) setAlarm(at time.Time) {
+	s.first = at
+	if s.alarm == nil {
+		s.alarm = time.AfterFunc(time.Until(at), s.remindLate)
+	} else {
+		s.alarm.Reset(time.Until(at))
+	}
+}
+
+// remindLate reminds those whose deadline has come, and sets the alarm for the next.
+func (s *session) remindLate() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	var next time.Time
+	for _, c := range s.calls {
+		switch {
+		case c.late.IsZero():
+		case !now.Before(c.late):
+			c.late = time.Time{}
+			c.remind()
+		case next.IsZero() || c.late.Before(next):
+			next = c.late
+		}
+	}
+	s.first = time.Time{}
+	if !next.IsZero() {
+		s.setAlarm(next)
+	}
+}
+
+// remindAll reminds everybody that the client closes.
+func (s *session) remindAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.calls {
+		c.remind()
+	}
 }
 
 // put queues something to be sent. The caller holds mu.
@@ -285,7 +376,7 @@ func (s *session) abandon(c *inflight) (answer *lockpb.Answer, sent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.calls[c.id] != c { // answered, or the session is over
-		return <-c.done, c.sent
+		return c.take(), c.sent
 	}
 	delete(s.calls, c.id)
 	if !c.sent {
@@ -297,7 +388,7 @@ func (s *session) abandon(c *inflight) (answer *lockpb.Answer, sent bool) {
 		return nil, false
 	}
 	id := s.last.Add(1)
-	raw, err := encodeCall(&lockpb.Call{Id: id, Kind: &lockpb.Call_Abandon{Abandon: &lockpb.Abandon{Id: c.id}}})
+	raw, err := wire.AppendCall(nil, &lockpb.Call{Id: id, Kind: &lockpb.Call_Abandon{Abandon: &lockpb.Abandon{Id: c.id}}})
 	if err == nil { // it has two numbers
 		s.put(&inflight{id: id, raw: raw})
 	}
@@ -309,7 +400,7 @@ func (s *session) cause() (door bool, cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	code := status.Code(s.err)
-	door = !s.heard && refusedAtTheDoor(code)
+	door = !s.wasHeard && refusedAtTheDoor(code)
 	if code == codes.Unimplemented {
 		return door, errors.Join(errSessionAbsent, s.err)
 	}
@@ -317,8 +408,4 @@ func (s *session) cause() (door bool, cause error) {
 }
 
 // isHeard reports whether the node has answered, and the session goes on.
-func (s *session) isHeard() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.heard && s.err == nil
-}
+func (s *session) isHeard() bool { return s.heard.Load() }

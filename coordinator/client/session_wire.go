@@ -2,38 +2,20 @@ package client
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
 // A message of a session is put together from calls that were encoded by their callers: each at its own time and in its
 // own goroutine, and so that nobody reads a request after its call has returned.
 
-// callsField is the number of SessionRequest.calls.
-const callsField = 1
-
 // sessionStream is the place of Session among the service's streams.
 var sessionStream = slices.IndexFunc(lockpb.Locks_ServiceDesc.Streams, func(d grpc.StreamDesc) bool { return d.StreamName == "Session" })
-
-// encodeCall is a call as an element of SessionRequest.calls.
-func encodeCall(call *lockpb.Call) ([]byte, error) {
-	size := proto.Size(call)
-	raw := make([]byte, 0, protowire.SizeTag(callsField)+protowire.SizeBytes(size))
-	raw = protowire.AppendTag(raw, callsField, protowire.BytesType)
-	raw = protowire.AppendVarint(raw, uint64(size))
-	raw, err := proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(raw, call)
-	if err != nil {
-		return nil, fmt.Errorf("encode a call: %w", err)
-	}
-	return raw, nil
-}
 
 // rawCodec passes messages of bytes on, and reads answers.
 type rawCodec struct{}
@@ -51,13 +33,13 @@ func (rawCodec) Marshal(v any) (mem.BufferSlice, error) {
 
 // Unmarshal implements encoding.CodecV2.
 func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
-	message, ok := v.(proto.Message)
+	message, ok := v.(*lockpb.SessionResponse)
 	if !ok {
 		return errNotRaw
 	}
 	buffer := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	defer buffer.Free()
-	return proto.Unmarshal(buffer.ReadOnlyData(), message)
+	return wire.ReadResponse(buffer.ReadOnlyData(), message)
 }
 
 // Name implements encoding.CodecV2. The node sees ordinary protobuf.

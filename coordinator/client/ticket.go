@@ -23,13 +23,15 @@ func (l *Lease) FetchTicket(ctx context.Context) (string, error) {
 	if ticket, err := l.Ticket(), l.Err(); ticket != "" || err != nil {
 		return ticket, err
 	}
-	ctx, leave, err := l.c.enter(ctx)
+	call, err := l.c.enter(ctx)
 	if err != nil {
 		return "", err
 	}
-	defer leave()
-	ctx, cancel := within(ctx, l.c.cfg.Patience, gaveUp)
-	defer cancel()
+	defer l.c.leave(call)
+	ctx = call
+	b := within(ctx, l.c.cfg.Patience, gaveUp)
+	defer b.cancel()
+	ctx = b
 	err = repeat(ctx, func(ctx context.Context) error { return l.fetchTicket(ctx) })
 	switch {
 	case gone(err):
@@ -43,8 +45,8 @@ func (l *Lease) FetchTicket(ctx context.Context) (string, error) {
 
 // fetchTicket makes one attempt.
 func (l *Lease) fetchTicket(ctx context.Context) error {
-	attempt, cancel := within(ctx, l.c.cfg.AttemptTimeout, noAnswer)
-	defer cancel()
+	attempt := within(ctx, l.c.cfg.AttemptTimeout, noAnswer)
+	defer attempt.cancel()
 	sent := l.c.clock.Now()
 	resp, err := l.c.locks.Heartbeat(attempt, &lockpb.HeartbeatRequest{LeaseIds: []string{l.id.String()}, Tickets: true})
 	var r renewal

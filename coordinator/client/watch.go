@@ -24,11 +24,12 @@ var errSilent = errors.New("the coordinator fell silent")
 // for Config.Patience. on is called by the goroutine that calls Watch; while it runs, the watch waits, and if that
 // takes long, a resync follows.
 func (c *Client) Watch(ctx context.Context, prefix, revision string, on func(*lockpb.WatchResponse) error) error {
-	ctx, leave, err := c.enter(ctx)
+	call, err := c.enter(ctx)
 	if err != nil {
 		return err
 	}
-	defer leave()
+	defer c.leave(call)
+	ctx = call
 	w := &watch{client: c, in: &lockpb.WatchRequest{Prefix: prefix, Revision: revision}, on: on, heard: c.clock.Now()}
 	for failures := 1; ; failures++ {
 		before := w.in.GetRevision()

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -97,7 +98,17 @@ func (f *frame) read(request any) error {
 	if !ok {
 		return refuse(lockpb.Reason_INTERNAL, fmt.Sprintf("a request of type %T", request))
 	}
-	switch err := proto.Unmarshal(f.bytes, message); {
+	return illegible(proto.Unmarshal(f.bytes, message))
+}
+
+// readSession is read for the messages of sessions, which come by the thousand.
+func (f *frame) readSession(request *lockpb.SessionRequest) error {
+	return illegible(wire.ReadRequest(f.bytes, request))
+}
+
+// illegible says what is wrong with a request that could not be read, if err says so.
+func illegible(err error) error {
+	switch {
 	case err == nil:
 		return nil
 	case strings.Contains(err.Error(), "UTF-8"):
@@ -106,7 +117,7 @@ func (f *frame) read(request any) error {
 	return invalid("", "the request is not a message of this method")
 }
 
-// frameCodec is the library's codec for protobuf, but for frames.
+// frameCodec is the library's codec for protobuf, but for frames and for the messages of sessions.
 type frameCodec struct{ encoding.CodecV2 }
 
 func newFrameCodec() frameCodec { return frameCodec{encoding.GetCodecV2("proto")} }
@@ -118,6 +129,28 @@ func (c frameCodec) Unmarshal(data mem.BufferSlice, v any) error {
 		return nil
 	}
 	return c.CodecV2.Unmarshal(data, v)
+}
+
+// Marshal implements encoding.CodecV2.
+func (c frameCodec) Marshal(v any) (mem.BufferSlice, error) {
+	response, ok := v.(*lockpb.SessionResponse)
+	if !ok {
+		return c.CodecV2.Marshal(v)
+	}
+	out, err := wire.AppendResponse(make([]byte, 0, responseSize(response)), response)
+	if err != nil {
+		return nil, err
+	}
+	return mem.BufferSlice{mem.SliceBuffer(out)}, nil
+}
+
+// responseSize is about how long a response is.
+func responseSize(response *lockpb.SessionResponse) int {
+	size := 64 * len(response.GetLeaders())
+	for _, a := range response.GetAnswers() {
+		size += answerSize(a)
+	}
+	return size
 }
 
 // newHealth starts as not serving; Run keeps it current.

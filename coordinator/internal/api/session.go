@@ -179,7 +179,7 @@ func (x *session) read(stream lockpb.Locks_SessionServer) {
 		}
 		var request lockpb.SessionRequest
 		if err == nil {
-			err = message.read(&request)
+			err = message.readSession(&request)
 		}
 		if err == nil {
 			err = x.receive(request.GetCalls())
@@ -234,7 +234,7 @@ func (x *session) write(stream lockpb.Locks_SessionServer) {
 			message, answers = gather(answers, leaders)
 			leaders = nil
 			stalled.Reset(x.stall)
-			if err := stream.Send(message); err != nil {
+			if err := stream.SendMsg(message); err != nil {
 				x.end(err)
 				return
 			}
