@@ -60,10 +60,10 @@ type Metrics struct {
 	leader          *prometheus.GaugeVec
 	elections       prometheus.Counter
 	election        prometheus.Histogram
-	ended           *prometheus.CounterVec
+	ended           [lock.EndRecovered + 1]prometheus.Counter // by cause, like holds: leases end by the hundred thousand
 	grants          prometheus.Counter
 	auditDropped    prometheus.Counter
-	holds           *prometheus.HistogramVec
+	holds           [lock.EndRecovered + 1]prometheus.Observer
 	waits           *prometheus.HistogramVec
 	resyncs         prometheus.Counter
 }
@@ -93,19 +93,19 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m.leader = prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "lychgate", Name: "leader", Help: "1 on the node that leads and serves the group, else 0."}, []string{"group"})
 	m.elections = counter("elections_total", "Leaders that this node has seen begin.")
 	m.election = histogram("election_duration_seconds", "Time that this node knew of no leader.", latencies)
-	m.ended = counterVec("leases_ended_total", "Leases that this replica has seen end.", "cause")
+	ended := counterVec("leases_ended_total", "Leases that this replica has seen end.", "cause")
 	m.grants = counter("leases_granted_total", "Leases that this replica has seen begin.")
 	m.auditDropped = counter("audit_dropped_total", "Log entries whose audit lines could not be written.")
-	m.holds = histogramVec("lease_held_seconds", "Lease time from a lease's grant to its end, of leases that this replica has seen end.", durations, "cause")
+	holds := histogramVec("lease_held_seconds", "Lease time from a lease's grant to its end, of leases that this replica has seen end.", durations, "cause")
 	m.waits = histogramVec("wait_seconds", "Lease time that acquires stood in a queue, of waits that this replica has seen begin and end.", durations, "outcome")
 	m.resyncs = counter("watch_resyncs_total", "Times that a watcher was told that it had missed changes.")
 	registerer.MustRegister(m.renewalFailures, m.commit, m.batchCommands, m.batchBytes, m.entriesFailed, m.refusedQueue,
-		m.leader, m.elections, m.election, m.ended, m.grants, m.auditDropped, m.holds, m.waits, m.resyncs)
+		m.leader, m.elections, m.election, ended, m.grants, m.auditDropped, holds, m.waits, m.resyncs)
 	for _, cause := range []lock.EndCause{
 		lock.EndReleased, lock.EndExpired, lock.EndUnclaimed, lock.EndCancelled, lock.EndBroken, lock.EndRecovered,
 	} {
-		m.ended.WithLabelValues(cause.String())
-		m.holds.WithLabelValues(cause.String())
+		m.ended[cause] = ended.WithLabelValues(cause.String())
+		m.holds[cause] = holds.WithLabelValues(cause.String())
 	}
 	return m
 }
@@ -146,9 +146,7 @@ func (m *Metrics) follow(f *feed.Feed) {
 	}, func() float64 { return float64(f.Watchers()) }))
 }
 
-func (m *Metrics) held(cause string, d time.Duration) {
-	m.holds.WithLabelValues(cause).Observe(d.Seconds())
-}
+func (m *Metrics) held(cause lock.EndCause, d time.Duration) { m.holds[cause].Observe(d.Seconds()) }
 
 func (m *Metrics) waited(outcome string, d time.Duration) {
 	m.waits.WithLabelValues(outcome).Observe(d.Seconds())
@@ -193,7 +191,7 @@ func (m *Metrics) Applied(a group.Applied) {
 		case lock.LeaseGranted:
 			m.grants.Inc()
 		case lock.LeaseEnded:
-			m.ended.WithLabelValues(e.Cause.String()).Inc()
+			m.ended[e.Cause].Inc()
 		case lock.WaitStarted, lock.WaitAttached, lock.WaitDetached, lock.WaitEnded, lock.ResourceBroken, lock.KeyAdded, lock.LeaderStarted,
 			lock.KeyRetired, lock.KeyDropped, lock.PolicyChanged, lock.VersionRaised, lock.MemberChanged, lock.Recovered:
 		}

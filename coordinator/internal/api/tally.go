@@ -74,7 +74,7 @@ func (t *tally) event(now lock.LeaseTime, event lock.Event) {
 		}
 	case lock.LeaseEnded:
 		t.hot.Held(e.Resource, now.Sub(e.Since))
-		t.metrics.held(e.Cause.String(), now.Sub(e.Since))
+		t.metrics.held(e.Cause, now.Sub(e.Since))
 	default: // nothing that lasts
 	}
 }
