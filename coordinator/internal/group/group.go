@@ -63,7 +63,7 @@ func New(config Config) (*Group, error) {
 		start:      time.Now(),
 		queue:      newQueue(config.Limits),
 		waits:      ws,
-		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.snapshotBytes()),
+		replica:    newReplica(ws, config.OnApply, config.OnRestore, config.Limits.SnapshotBytes),
 		leadership: leadership{changed: make(chan struct{})},
 		sightings:  newSightings(config),
 		muzzled:    make(chan struct{}, 1),
@@ -72,6 +72,7 @@ func New(config Config) (*Group, error) {
 	g.SetKey(config.Key)
 	g.contacts.Store(newContacts())
 	g.replica.group, g.replica.knows, g.replica.describes = g, config.MaxVersion, config.DescribeRenewals
+	g.replica.spread = config.spread()
 	g.replica.adopt(g.replica.machine) // nobody else has it yet
 	return g, nil
 }

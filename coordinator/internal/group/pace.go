@@ -37,9 +37,9 @@ func (p *paced) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// snapshotBytes is Limits.SnapshotBytes, and up to half more by the member's place among all: they apply the same entries,
-// and are not to write their snapshots all at once.
-func (c Config) snapshotBytes() int64 {
+// spread is how much further the log may grow on this member than on the first, as a factor: up to a half more. All members
+// apply the same entries, and are not to write their snapshots all at once.
+func (c Config) spread() float64 {
 	place := slices.IndexFunc(c.Members, func(m Member) bool { return m.ID == c.Node })
-	return c.Limits.SnapshotBytes + c.Limits.SnapshotBytes*int64(max(place, 0))/int64(2*max(len(c.Members), 1))
+	return 1 + float64(max(place, 0))/float64(2*max(len(c.Members), 1))
 }

@@ -49,13 +49,41 @@ func TestSnapshotsTakeAPartOfACPU(t *testing.T) {
 }
 
 func TestMembersDoNotSnapshotAtOnce(t *testing.T) {
-	seen := make(map[int64]bool)
-	c := Config{Members: []Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Limits: Limits{SnapshotBytes: 600}}
+	seen := make(map[float64]bool)
+	c := Config{Members: []Member{{ID: "a"}, {ID: "b"}, {ID: "c"}}}
 	for _, c.Node = range []string{"a", "b", "c"} {
-		if n := c.snapshotBytes(); n < 600 || n > 900 || seen[n] {
-			t.Errorf("%s takes a snapshot every %d bytes", c.Node, n)
+		if f := c.spread(); f < 1 || f > 1.5 || seen[f] {
+			t.Errorf("the log of %s may grow to %v of the usual", c.Node, f)
 		} else {
-			seen[n] = true
+			seen[f] = true
 		}
+	}
+}
+
+// The log may grow to what the last snapshot has come to, and on each member to another size.
+func TestLogGrowsWithTheState(t *testing.T) {
+	entry := sealed(t, 1, 1, 1, at(time.Second), initial())
+	weight := int64(len(entry.Data))
+	for _, test := range []struct {
+		name        string
+		limit, size int64
+		spread      float64
+		grown       bool
+	}{
+		{"past the limit", weight - 1, 0, 1, true},
+		{"up to the limit", weight, 0, 1, false},
+		{"past the limit, not past a large state", weight - 1, weight, 1, false},
+		{"past the state", 1, weight - 1, 1, true},
+		{"past the first member's limit, not past this one's", weight - 1, 0, 1.5, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			r := newReplica(newWaits(1), func(Applied) {}, func(uint64) {}, test.limit)
+			r.size.Store(test.size)
+			r.spread = test.spread
+			r.Apply(entry)
+			if got := len(r.grown) > 0; got != test.grown {
+				t.Errorf("a snapshot is asked for: %v, want %v", got, test.grown)
+			}
+		})
 	}
 }

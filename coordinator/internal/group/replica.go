@@ -48,6 +48,7 @@ type replica struct {
 	behind atomic.Bool               // the last entry ended as much as one may: there is probably more that is overdue
 	bytes  atomic.Int64              // of the entries applied since the last snapshot
 	limit  int64                     // of bytes, at least
+	spread float64                   // factor of limit and size; see Config.spread
 	size   atomic.Int64              // of the last snapshot: bytes may come to as much
 	grown  chan struct{}             // capacity 1: bytes has passed its limit
 	rush   atomic.Bool               // the library is to end: snapshots are written without rests
@@ -61,7 +62,7 @@ type replica struct {
 func newReplica(ws *waits, onApply func(Applied), onRestore func(uint64), bytes int64) *replica {
 	r := &replica{
 		waits: ws, onApply: onApply, onRestore: onRestore, machine: lock.New(),
-		limit: bytes, grown: make(chan struct{}, 1), knows: lock.MaxVersion, failed: make(chan struct{}),
+		limit: bytes, spread: 1, grown: make(chan struct{}, 1), knows: lock.MaxVersion, failed: make(chan struct{}),
 	}
 	r.info.Store(new(r.machine.Info()))
 	return r
@@ -92,7 +93,7 @@ func (r *replica) Apply(log *raft.Log) any {
 		return applied{err: r.err}
 	}
 	results, events, now := r.run(log.Index, entry)
-	if r.bytes.Add(int64(len(log.Data))) > max(r.limit, r.size.Load()) {
+	if r.bytes.Add(int64(len(log.Data))) > int64(r.spread*float64(max(r.limit, r.size.Load()))) {
 		select {
 		case r.grown <- struct{}{}:
 		default:
