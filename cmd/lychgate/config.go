@@ -167,9 +167,9 @@ func loadKind(file, kind string) (effective any, found string, err error) {
 	default:
 		err = usageError("--kind is %q; known are coordinator, gateway and proxy", kind)
 	}
-	if _, wrong := errors.AsType[*config.Error](err); wrong {
+	if first, wrong := errors.AsType[*config.Error](err); wrong {
 		if like, unsure := config.Detect(file, configKinds); unsure == nil && like != kind {
-			err = fmt.Errorf("%w; by its keys the file is of a %s, and not of a %s", err, like, kind)
+			err = fmt.Errorf("%w; by its keys the file is of a %s, and not of a %s", first, like, kind) // the others say the same
 		}
 	}
 	return effective, kind, err

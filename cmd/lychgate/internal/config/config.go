@@ -8,6 +8,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -46,21 +47,17 @@ func (e *Error) Error() string {
 }
 
 // Load fills into, a pointer to a struct with koanf tags that holds the defaults. It reads the file and
-// nothing else. What is wrong is an *Error; into is then undefined.
+// nothing else. What is wrong is an *Error each, all of them joined; into is then undefined.
 func Load(into any, src Source) error {
 	shape := reflect.TypeOf(into).Elem()
 	k := koanf.New(".")
+	var inFile error
 	if src.File != "" {
-		if err := loadFile(k, shape, src.File); err != nil {
-			return err
-		}
+		inFile = loadFile(k, shape, src.File)
 	}
-	values, err := fromEnviron(shape, src.Environ)
-	if err != nil {
-		return err
-	}
-	flags, err := fromFlags(shape, src)
-	if err != nil {
+	values, inEnviron := fromEnviron(shape, src.Environ)
+	flags, inFlags := fromFlags(shape, src)
+	if err := errors.Join(inFile, inEnviron, inFlags); err != nil {
 		return err
 	}
 	for _, v := range append(values, flags...) {
@@ -94,6 +91,7 @@ type value struct {
 
 func fromFlags(shape reflect.Type, src Source) ([]value, error) {
 	var out []value
+	var faults []error
 	for _, key := range slices.Sorted(maps.Keys(src.Flags)) {
 		where := "flag"
 		if name := src.FlagOf[key]; name != "" {
@@ -101,15 +99,17 @@ func fromFlags(shape reflect.Type, src Source) ([]value, error) {
 		}
 		p, err := parsePath(key)
 		if err != nil {
-			return nil, &Error{where, key, err.Error()}
+			faults = append(faults, &Error{where, key, err.Error()})
+			continue
 		}
 		v, err := typedValue(shape, where, p, src.Flags[key])
 		if err != nil {
-			return nil, err
+			faults = append(faults, err)
+			continue
 		}
 		out = append(out, v)
 	}
-	return out, nil
+	return out, errors.Join(faults...)
 }
 
 func typedValue(shape reflect.Type, where string, p path, text string) (value, error) {

@@ -151,6 +151,23 @@ func TestLoadRefusesFile(t *testing.T) {
 	}
 }
 
+// All that is wrong is said at once, each at its line, whichever source it came from.
+func TestLoadReportsAllMistakes(t *testing.T) {
+	err := Load(new(sample), Source{
+		File:    write(t, "nam: a\nlisten: {grcp: x}\nlimit: many\n"),
+		Environ: []string{EnvPrefix + "NO_SUCH_KEY=1"},
+		Flags:   map[string]string{"no.such": "1"},
+	})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{":1: nam: ", ":2: listen.grcp: ", ":3: limit: ", "NO_SUCH_KEY", "no.such"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not said:\n%v", want, err)
+		}
+	}
+}
+
 func wantError(t *testing.T, what string, err error, want string) {
 	t.Helper()
 	if _, ok := errors.AsType[*Error](err); !ok || !strings.Contains(err.Error(), want) {

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"reflect"
 	"regexp"
 	"slices"
@@ -22,6 +23,7 @@ var notKeys = []*regexp.Regexp{
 // list can be added one after the other.
 func fromEnviron(shape reflect.Type, environ []string) ([]value, error) {
 	var out []value
+	var faults []error
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, text, _ := strings.Cut(entry, "=")
 		if !isKey(name) {
@@ -29,11 +31,12 @@ func fromEnviron(shape reflect.Type, environ []string) ([]value, error) {
 		}
 		v, err := typedValue(shape, name, envPath(name), text)
 		if err != nil {
-			return nil, err
+			faults = append(faults, err)
+			continue
 		}
 		out = append(out, v)
 	}
-	return out, nil
+	return out, errors.Join(faults...)
 }
 
 func isKey(name string) bool {

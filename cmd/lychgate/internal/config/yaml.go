@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// checkYAML holds a file against the shape it has to fill, so that a mistake is reported at its line.
+// checkYAML holds a file against the shape it has to fill, so that each mistake is reported at its line: all of them, joined.
 func checkYAML(file string, raw []byte, shape reflect.Type) error {
 	dec := yaml.NewDecoder(bytes.NewReader(raw))
 	var doc yaml.Node
@@ -65,41 +65,39 @@ func (c checker) list(n *yaml.Node, t reflect.Type, p path) error {
 	if n.Kind != yaml.SequenceNode {
 		return c.errorf(n, p, "want a list, have %s", nodeName(n))
 	}
+	var faults []error
 	for i, element := range n.Content {
-		if err := c.node(element, t.Elem(), p.with(step{index: i})); err != nil {
-			return err
-		}
+		faults = append(faults, c.node(element, t.Elem(), p.with(step{index: i})))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func (c checker) mapping(n *yaml.Node, t reflect.Type, p path) error {
 	if n.Kind != yaml.MappingNode {
 		return c.errorf(n, p, "want keys with values, have %s", nodeName(n))
 	}
+	var faults []error
 	seen := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.Tag == "!!merge" {
-			if err := c.node(value, t, p); err != nil {
-				return err
-			}
+			faults = append(faults, c.node(value, t, p))
 			continue
 		}
 		sub := p.with(step{key: key.Value})
 		if line, twice := seen[key.Value]; twice {
-			return c.errorf(key, sub, "stands here and at line %d", line)
+			faults = append(faults, c.errorf(key, sub, "stands here and at line %d", line))
+			continue
 		}
 		seen[key.Value] = key.Line
 		below, err := child(t, step{key: key.Value})
 		if err != nil {
-			return c.errorf(key, sub, "%s", err)
+			faults = append(faults, c.errorf(key, sub, "%s", err))
+			continue
 		}
-		if err := c.node(value, below, sub); err != nil {
-			return err
-		}
+		faults = append(faults, c.node(value, below, sub))
 	}
-	return nil
+	return errors.Join(faults...)
 }
 
 func nodeName(n *yaml.Node) string {
