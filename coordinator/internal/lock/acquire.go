@@ -90,7 +90,7 @@ func (m *Machine) admitClient(c Acquire, r *resource) Result {
 func (m *Machine) hasAlready(client slot, name lease.Resource, r *resource) (Holder, bool) {
 	if _, waits := m.awaits[awaitKey{client, name}]; waits {
 		c := m.clients.peek(client)
-		return Holder{Resource: name, Identity: c.identity, Client: c.name}, true
+		return Holder{Resource: name, Identity: c.identity, Client: m.nameOf(client)}, true
 	}
 	if r == nil {
 		return Holder{}, false

@@ -81,17 +81,17 @@ func (m *Machine) bySeq(a, b slot) int {
 // ownerOf is the node of the graph that a claim belongs to.
 func (m *Machine) ownerOf(q slot) Owner {
 	r := m.requests.peek(q)
-	client := m.clients.peek(r.client)
+	identity := m.clients.peek(r.client).identity
 	if !m.texts.owned(r.text()) {
-		return Owner{client.identity, string(client.name)}
+		return Owner{identity, string(m.nameOf(r.client))}
 	}
-	return Owner{client.identity, m.wordsOf(q).owner}
+	return Owner{identity, m.wordsOf(q).owner}
 }
 
 // isNamed reports whether a claim's owner is another than its client.
 func (m *Machine) isNamed(q slot) bool {
 	r := m.requests.peek(q)
-	return m.texts.owned(r.text()) && m.wordsOf(q).owner != string(m.clients.peek(r.client).name)
+	return m.texts.owned(r.text()) && m.wordsOf(q).owner != string(m.clients.peek(r.client).nameIn(&m.rolls))
 }
 
 // cycleOf finds the cycle that a new request would close by waiting, nil if it closes none.

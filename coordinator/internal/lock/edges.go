@@ -70,7 +70,7 @@ func (m *Machine) edgesOf(w slot, add func(Edge) bool) bool {
 }
 
 func (m *Machine) partyOf(q slot) Party {
-	return Party{Owner: m.ownerOf(q), Client: m.clients.peek(m.requests.peek(q).client).name, Request: m.wordsOf(q).id}
+	return Party{Owner: m.ownerOf(q), Client: m.nameOf(m.requests.peek(q).client), Request: m.wordsOf(q).id}
 }
 
 // killWait ends a wait that closes a deadlock across groups, if it is still there, and waits for the same.

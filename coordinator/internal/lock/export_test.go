@@ -28,7 +28,7 @@ func (m *Machine) checkClients() error {
 	}
 	for _, i := range m.clients.slots() {
 		c := m.clients.get(i)
-		if found, ok := m.findClient(c.identity, c.name); !ok || found != i {
+		if found, ok := m.findClient(c.identity, m.nameOf(i)); !ok || found != i {
 			return fmt.Errorf("client %v is found as %d, %v", c, found, ok)
 		}
 		n := 0
@@ -38,11 +38,11 @@ func (m *Machine) checkClients() error {
 			}
 		}
 		if n != int(c.requests) || n > max(m.config.MaxRequests, 0) {
-			return fmt.Errorf("client %q has %d requests and counts %d, %d are allowed", c.name, n, c.requests, m.config.MaxRequests)
+			return fmt.Errorf("client %q has %d requests and counts %d, %d are allowed", m.nameOf(i), n, c.requests, m.config.MaxRequests)
 		}
-		for _, n := range c.numbered {
+		for _, n := range m.numberedOf(&c, int(c.numbered)) {
 			if m.requests.get(n).client != i || m.sequenceOf(n) <= c.acknowledged {
-				return fmt.Errorf("client %q has a wrong number %v", c.name, n)
+				return fmt.Errorf("client %q has a wrong number %v", m.nameOf(i), n)
 			}
 		}
 	}

@@ -12,8 +12,8 @@ import (
 // hashes makes the hashes of keys, with a seed of the process.
 type hashes struct{ seed maphash.Seed }
 
-func (h hashes) client(by lease.Identity, name lease.ClientID) uint64 {
-	return maphash.String(h.seed, string(by))*spread + maphash.String(h.seed, string(name))
+func (h hashes) client(by lease.Identity, name []byte) uint64 {
+	return maphash.String(h.seed, string(by))*spread + maphash.Bytes(h.seed, name)
 }
 
 func (h hashes) bytes(key []byte) uint64 { return maphash.Bytes(h.seed, key) }
@@ -27,7 +27,7 @@ const spread = 0x9e37_79b9_7f4a_7c15
 
 func (m *Machine) hashOfClient(i slot) uint64 {
 	c := m.clients.peek(i)
-	return m.hashes.client(c.identity, c.name)
+	return m.hashes.client(c.identity, c.nameIn(&m.rolls))
 }
 
 func (m *Machine) hashOfRequest(q slot) uint64 {
@@ -44,9 +44,10 @@ func (m *Machine) hashOfHeld(q slot) uint64 {
 }
 
 func (m *Machine) findClient(by lease.Identity, name lease.ClientID) (slot, bool) {
-	return m.byClient.find(m.hashes.client(by, name), func(i slot) bool {
+	hash := maphash.String(m.hashes.seed, string(by))*spread + maphash.String(m.hashes.seed, string(name))
+	return m.byClient.find(hash, func(i slot) bool {
 		c := m.clients.peek(i)
-		return c.name == name && c.identity == by
+		return string(c.nameIn(&m.rolls)) == string(name) && c.identity == by
 	})
 }
 

@@ -36,6 +36,7 @@ type Machine struct {
 	waiters  slab[waiterRecord]
 	delays   slab[delayRecord]
 	texts    texts // of the requests
+	rolls    texts // of the clients
 
 	// Derived from the above.
 	hashes     hashes

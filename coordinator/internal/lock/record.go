@@ -7,14 +7,17 @@ import "github.com/lychgate/lychgate/coordinator/lease"
 // clientRecord is one (identity, client id) that has requests, or acknowledged some lately.
 type clientRecord struct {
 	identity     lease.Identity
-	name         lease.ClientID
 	seq          uint64
 	acknowledged uint64    // requests numbered up to it are refused as too old
 	until        LeaseTime // acknowledged is remembered at least so long
 
-	numbered []slot // derived: the requests numbered above acknowledged, ascending
-	tenant   slot   // derived
-	requests int32  // derived
+	name      uint32 // see nameIn
+	list      uint32 // derived: the requests numbered above acknowledged, ascending; see numberedAt
+	numbered  uint32 // derived: how many they are
+	tenant    slot   // derived
+	requests  int32  // derived
+	nameClass uint8
+	listClass uint8
 }
 
 func (c clientRecord) live() bool { return c.seq != 0 }

@@ -1,8 +1,6 @@
 package lock
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -114,9 +112,7 @@ func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
 		return i
 	}
 	tenant := m.enter(by)
-	i := m.clients.add(clientRecord{identity: m.tenants.peek(tenant).latest, name: name, seq: m.nextSeq(), tenant: tenant})
-	m.byClient.add(m.hashOfClient(i), i)
-	return i
+	return m.addClient(clientRecord{identity: m.tenants.peek(tenant).latest, seq: m.nextSeq(), tenant: tenant}, name)
 }
 
 func (m *Machine) untilFor(asOf LeaseTime) LeaseTime { return max(m.now, asOf).Add(m.window()) }
@@ -138,33 +134,6 @@ func (m *Machine) prolong(q slot, asOf LeaseTime) {
 	}
 }
 
-// number files a request under the number that its client gave it.
-func (m *Machine) number(client, q slot, sequence uint64) {
-	if sequence == 0 {
-		return
-	}
-	c := m.clients.edit(client)
-	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
-	c.numbered = slices.Insert(c.numbered, at, q)
-}
-
-// unnumber drops a request from the list, in which it is if its number is above acknowledged.
-func (m *Machine) unnumber(c *clientRecord, q slot, sequence uint64) {
-	at, _ := slices.BinarySearchFunc(c.numbered, sequence, m.bySequence)
-	for ; at < len(c.numbered) && m.sequenceOf(c.numbered[at]) == sequence; at++ {
-		if c.numbered[at] == q {
-			c.numbered = slices.Delete(c.numbered, at, at+1)
-			return
-		}
-	}
-}
-
-func (m *Machine) bySequence(q slot, sequence uint64) int {
-	return cmp.Compare(m.sequenceOf(q), sequence)
-}
-
-func (m *Machine) sequenceOf(q slot) uint64 { return m.texts.sequence(m.requests.peek(q).text()) }
-
 // acknowledge hears up to which number a client will never retry: the records up to it go, those of live leases and
 // waiters when they end.
 func (m *Machine) acknowledge(c Acquire) {
@@ -175,9 +144,8 @@ func (m *Machine) acknowledge(c Acquire) {
 	rec := m.clients.edit(client)
 	rec.acknowledged = c.Acknowledged
 	rec.until = max(rec.until, m.now.Add(m.window()))
-	cut, _ := slices.BinarySearchFunc(rec.numbered, c.Acknowledged+1, m.bySequence)
-	gone := rec.numbered[:cut]
-	rec.numbered = rec.numbered[cut:]
+	gone := m.numberedOf(rec, m.placeOf(rec, c.Acknowledged+1))
+	m.cutList(rec, 0, len(gone))
 	for _, q := range gone {
 		if m.requests.peek(q).stage.over() {
 			m.oblivions.remove(q)
@@ -228,8 +196,7 @@ func (m *Machine) depart(client slot) {
 		return
 	}
 	m.departures.remove(client)
-	m.byClient.remove(m.hashOfClient(client), client)
-	m.clients.remove(client)
+	m.dropClient(client)
 	m.exit(c.tenant)
 }
 

@@ -103,12 +103,10 @@ func (r *Restorer) Client(c SavedClient) error {
 	}
 	r.settleClient()
 	m, tenant := r.m, r.m.enter(c.Identity)
-	r.client = m.clients.add(clientRecord{
-		identity: m.tenants.peek(tenant).latest, name: c.Client, seq: c.Seq, acknowledged: c.Acknowledged, until: c.Until,
-		tenant: tenant,
-	})
+	r.client = m.addClient(clientRecord{
+		identity: m.tenants.peek(tenant).latest, seq: c.Seq, acknowledged: c.Acknowledged, until: c.Until, tenant: tenant,
+	}, c.Client)
 	r.any = true
-	m.byClient.add(m.hashOfClient(r.client), r.client)
 	return nil
 }
 

@@ -18,6 +18,7 @@ type Snapshot struct {
 	waiters  *slab[waiterRecord]
 	delays   *slab[delayRecord]
 	texts    *texts
+	rolls    *texts
 }
 
 // Header is the part of a snapshot that is not a client or a request.
@@ -105,7 +106,8 @@ type SavedLease struct {
 func (m *Machine) Snapshot() *Snapshot {
 	s := m.look()
 	s.clients, s.requests = m.clients.freeze(), m.requests.freeze()
-	s.waiters, s.delays, s.texts = m.waiters.freeze(), m.delays.freeze(), m.texts.freeze()
+	s.waiters, s.delays = m.waiters.freeze(), m.delays.freeze()
+	s.texts, s.rolls = m.texts.freeze(), m.rolls.freeze()
 	return s
 }
 
@@ -132,6 +134,7 @@ func (m *Machine) look() *Snapshot {
 		waiters:  &m.waiters,
 		delays:   &m.delays,
 		texts:    &m.texts,
+		rolls:    &m.rolls,
 	}
 }
 
@@ -221,7 +224,7 @@ func (s *Snapshot) savedRequests(slots []slot) iter.Seq[SavedRequest] {
 func (s *Snapshot) savedClient(i slot) SavedClient {
 	c := s.clients.get(i)
 	return SavedClient{
-		Identity: c.identity, Client: c.name, Seq: c.seq,
+		Identity: c.identity, Client: lease.ClientID(c.nameIn(s.rolls)), Seq: c.seq,
 		Acknowledged: c.acknowledged, Until: c.until,
 	}
 }

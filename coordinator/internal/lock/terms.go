@@ -71,7 +71,7 @@ func (s *terms) appendClaim(b []byte, kind *byte) []byte {
 	}
 	*kind |= termsHeld
 	b = binary.AppendUvarint(b, uint64(s.token))
-	b = binary.AppendUvarint(b, uint64(s.since))
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.since)) // an instant takes seven bytes soon
 	if s.behind != 0 {
 		*kind |= termsBehind
 		b = binary.AppendUvarint(b, s.behind)
@@ -88,10 +88,10 @@ func appendSpan(b []byte, span uint64, kind *byte, millis byte) []byte {
 	return binary.AppendUvarint(b, span)
 }
 
-// readTerms reads what append wrote, but for the lease's id.
-func readTerms(b []byte, claims bool) terms {
-	s, at := terms{claims: claims, waiter: none}, 0
-	s.sequence = uvarint(b, &at)
+// read reads what append wrote, but for the lease's id.
+func (s *terms) read(b []byte, claims bool) {
+	at := 0
+	s.claims, s.waiter, s.sequence = claims, none, uvarint(b, &at)
 	kind := b[at]
 	at++
 	s.imprint = imprint(kind & 3)
@@ -100,21 +100,21 @@ func readTerms(b []byte, claims bool) terms {
 		at += 8
 	}
 	if !claims {
-		return s
+		return
 	}
 	s.ttl = time.Duration(readSpan(b, &at, kind&termsMillisTTL != 0))
 	s.until = LeaseTime(readSpan(b, &at, kind&termsMillisUntil != 0))
 	if kind&termsHeld == 0 {
 		s.waiter = slot(uvarint(b, &at))
-		return s
+		return
 	}
 	s.token = lease.Token(uvarint(b, &at))
-	s.since = LeaseTime(uvarint(b, &at))
+	s.since = LeaseTime(binary.LittleEndian.Uint64(b[at:]))
+	at += 8
 	s.until += s.since
 	if kind&termsBehind != 0 {
 		s.behind = uvarint(b, &at)
 	}
-	return s
 }
 
 func readSpan(b []byte, at *int, millis bool) uint64 {

@@ -4,7 +4,8 @@ import "math/bits"
 
 // texts keeps byte strings in cells of some sizes, without a pointer and a header for each: a million of them are some
 // thousand objects to the garbage collector. As a slab does, it shares its pages with snapshots and copies a page when it
-// is first changed afterwards. A cell that was freed serves the next text of its size.
+// is first changed afterwards. A cell that was freed serves the next text of its size, but for large ones, which are the
+// collector's.
 type texts struct{ classes [textClasses]cells }
 
 // text is the place of a text.
@@ -60,6 +61,9 @@ func (t *texts) add(n int) (text, []byte) {
 	if last := len(c.free) - 1; last >= 0 {
 		at.cell = c.free[last]
 		c.free = c.free[:last]
+		if page := at.cell >> cellBits(at.class); c.pages[page] == nil {
+			c.pages[page], c.owned[page] = make([]byte, sizeOf(at.class)), true
+		}
 	} else {
 		at.cell = c.next
 		c.next++
@@ -89,11 +93,15 @@ func (t *texts) edit(at text) []byte {
 	return t.peek(at)
 }
 
-// remove frees the cell and clears its first byte.
+// remove frees the cell and clears its first byte. A page that is one cell goes.
 func (t *texts) remove(at text) {
-	t.edit(at)[0] = 0
 	c := &t.classes[at.class]
 	c.free = append(c.free, at.cell)
+	if cellBits(at.class) == 0 {
+		c.pages[at.cell] = nil
+		return
+	}
+	t.edit(at)[0] = 0
 }
 
 // freeze returns the texts for reading, untouched by later changes of t. Another goroutine may read them.

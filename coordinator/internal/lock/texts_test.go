@@ -33,7 +33,7 @@ func TestTexts(t *testing.T) {
 			switch rapid.SampledFrom([]string{"spell", "spell", "id", "remove", "freeze"}).Draw(t, "step") {
 			case "spell":
 				w := words{
-					resource: lease.Resource(someText(t, 700)), owner: someText(t, 20), id: lease.RequestID(someText(t, 200)),
+					resource: lease.Resource(someText(t, rapid.SampledFrom([]int{100, 700, 20_000}).Draw(t, "most"))), owner: someText(t, 20), id: lease.RequestID(someText(t, 200)),
 				}
 				s := someTerms(t, true)
 				model[texts.spell(w, s)] = said{w, s}

@@ -185,10 +185,11 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 func (m *Machine) grantOf(l slot) Grant {
 	q := m.requests.peek(l)
 	c := m.clients.peek(q.client)
-	text, t := m.texts.words(q.text()), m.texts.terms(q.text())
+	t := m.texts.terms(q.text())
+	text, name := m.partiesOf(q)
 	return Grant{
 		Resource: text.resource, Lease: t.lease, Token: t.token, Mode: q.mode,
-		Identity: c.identity, Client: c.name, Request: text.id,
+		Identity: c.identity, Client: name, Request: text.id,
 		TTL: t.ttl, Since: t.since, Deadline: q.due,
 	}
 }
@@ -206,9 +207,9 @@ func (m *Machine) waiterOf(w slot) Waiter {
 	rec := m.waiters.peek(w)
 	q := m.requests.peek(rec.request)
 	c := m.clients.peek(q.client)
-	text := m.texts.words(q.text())
+	text, name := m.partiesOf(q)
 	return Waiter{
-		Resource: text.resource, Identity: c.identity, Client: c.name, Request: text.id,
+		Resource: text.resource, Identity: c.identity, Client: name, Request: text.id,
 		Mode: rec.mode, Attached: rec.attached, Deadline: rec.deadline,
 	}
 }

@@ -47,11 +47,7 @@ func (t *texts) words(at text) words {
 	cell := t.peek(at)
 	_, h := headOf(cell)
 	s := string(cell[h.start:h.terms()])
-	return words{
-		resource: lease.Resource(s[:h.resource]),
-		owner:    s[h.resource : h.resource+h.owner],
-		id:       lease.RequestID(s[h.resource+h.owner:]),
-	}
+	return h.cut(s)
 }
 
 // resource is the bytes of a text's resource; good until the next change of any text.
@@ -82,10 +78,10 @@ func (t *texts) lease(at text) []byte {
 }
 
 // terms reads the terms of a text.
-func (t *texts) terms(at text) terms {
+func (t *texts) terms(at text) (s terms) {
 	cell := t.peek(at)
 	claims, h := headOf(cell)
-	s := readTerms(cell[h.terms():], claims)
+	s.read(cell[h.terms():], claims)
 	if claims {
 		s.lease = lease.ID(cell[h.start-len(lease.ID{}) : h.start])
 	}
@@ -114,11 +110,25 @@ func (t *texts) resources(yield func([]byte) bool) {
 // head is where the words are in a cell.
 type head struct{ start, resource, owner, id int }
 
+// cut cuts a string that begins with the words.
+func (h *head) cut(s string) words {
+	id := h.resource + h.owner
+	return words{resource: lease.Resource(s[:h.resource]), owner: s[h.resource:id], id: lease.RequestID(s[id : id+h.id])}
+}
+
 // terms is where the words end.
 func (h *head) terms() int { return h.start + h.resource + h.owner + h.id }
 
 // headOf reads the lengths. A cell that is free has no claim.
 func headOf(cell []byte) (claims bool, h head) {
+	if b := cell[:3:3]; b[0]|b[1]|b[2] < 0x80 { // as most are
+		h = head{start: 3, owner: int(b[1]), id: int(b[2])}
+		if b[0] == 0 {
+			return false, h
+		}
+		h.start, h.resource = h.start+len(lease.ID{}), int(b[0])-1
+		return true, h
+	}
 	mark := uvarint(cell, &h.start)
 	h.owner = int(uvarint(cell, &h.start))
 	h.id = int(uvarint(cell, &h.start))
