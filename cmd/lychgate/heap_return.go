@@ -11,8 +11,10 @@ import (
 // need back to the system.
 const (
 	returnEvery = 10 * time.Second
-	fewBytes    = 16 << 20 // not worth a collection
-	smallPart   = 8        // and neither is one part of so many of what is live
+	fewBytes    = 16 << 20 // who allocates less and less than one part of so many of what is live is quiet
+	smallPart   = 8
+	fewIdle     = 12 << 20 // not worth a collection, and neither is one part of so many of what is live
+	smallIdle   = 32
 )
 
 // careForHeap has the process use as much memory as is worth it, until the returned function is called, which waits.
@@ -54,5 +56,5 @@ func returnMemory(ctx context.Context) {
 func (h heap) worthReturning(before heap) bool {
 	little := h.live/smallPart + fewBytes
 	idle := h.unused + h.objects - min(h.objects, h.live)
-	return h.allocated-before.allocated < little && idle > little
+	return h.allocated-before.allocated < little && idle > h.live/smallIdle+fewIdle
 }
