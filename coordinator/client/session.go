@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
-	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/lockpb/wire"
 )
 
 // Bounds of a session. A call beyond them is made by itself, outside of the session.

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/mem"
 
-	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/lockpb/wire"
 )
 
 // A message of a session is put together from calls that were encoded by their callers: each at its own time and in its

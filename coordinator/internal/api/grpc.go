@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/lychgate/lychgate/coordinator/internal/wire"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
+	"github.com/lychgate/lychgate/coordinator/lockpb/wire"
 )
 
 // NewGRPC is the gRPC server of the node, with its services registered. Reflection is off: the API is documented,
