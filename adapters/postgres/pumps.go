@@ -38,7 +38,6 @@ func (r *relay) pump(from underway) error {
 	err := p.pumpServer(from.toClient, from.cause)
 	err = p.finish(err)
 	<-clientDone
-	r.jobs.Wait()
 	return err
 }
 

@@ -20,6 +20,7 @@ import (
 type relay struct {
 	session *session
 	gate    *gate.Gate
+	without gate.Access // what the session may do with no ticket
 
 	ctx     context.Context // done when the session is over
 	stop    context.CancelFunc
@@ -52,7 +53,7 @@ var errEnded = errors.New("the session has ended")
 
 func newRelay(s *session) *relay {
 	r := &relay{
-		session: s, gate: s.server.config.Gate,
+		session: s, gate: s.server.config.Gate, without: s.server.config.Gate.Policy().Without(),
 		talk: track.New(), fences: fences{base: s.plan.Claims},
 	}
 	r.ctx, r.stop = context.WithCancel(s.server.hard)
@@ -61,6 +62,7 @@ func newRelay(s *session) *relay {
 
 // run blocks until the session has ended.
 func (r *relay) run() error {
+	defer r.jobs.Wait()
 	defer r.stop()
 	at := underway{
 		toServer: lane{in: bytes.Clone(r.session.fromClient.Buffered())},
@@ -150,7 +152,7 @@ func (r *relay) access() gate.Access {
 	if r.fences.any() {
 		return gate.Fenced
 	}
-	return r.gate.Policy().Without()
+	return r.without
 }
 
 // job does something that takes time, and lets the driver look again. done is called under the lock. It is not cut

@@ -16,9 +16,10 @@ type ride struct {
 	server   socket
 	toServer lane
 	toClient lane
-	waits    bool // what has arrived from the client waits for something other than bytes
-	arrived  bool // something may have arrived from the server before the ride
-	ended    bool
+	waits    bool          // what has arrived from the client waits for something other than bytes
+	arrived  bool          // something may have arrived from the server before the ride
+	again    bool          // it is in the loop's list of those that have more to do
+	ended    bool          // nothing moves any more
 	cause    error         // why the server's part has ended, if it has
 	over     chan struct{} // closed when the loop has nothing to do with the session any more
 }
@@ -51,34 +52,39 @@ func (c *ride) look() { c.loop.post(c) }
 
 // lookedAt begins a ride, or goes on where it waited, or ends it because the relay is over.
 func (c *ride) lookedAt() {
-	switch {
-	case c.ended:
-		return
-	case c.place < 0:
-		if err := c.loop.admit(c); err != nil {
-			c.end()
-			return
-		}
-		c.waits, c.arrived = true, true // something may have arrived before
-		c.down()
+	if c.ended {
+		return // it was handed back meanwhile
 	}
-	if !c.ended && c.relay.isOver() {
+	if c.place < 0 {
+		c.begin()
+	}
+	if c.relay.isOver() {
 		c.end()
 	}
-	if !c.ended && c.waits {
+	if c.waits {
 		c.up()
 	}
+	c.handBack()
 }
 
-// end hands the session back.
-func (c *ride) end() {
-	if c.ended {
+func (c *ride) begin() {
+	if c.loop.admit(c) != nil {
+		c.end()
+	}
+	c.waits, c.arrived = true, true // something may have arrived before
+	c.down()
+}
+
+// end is called by whoever finds that the ride is over. From then on nothing moves.
+func (c *ride) end() { c.ended = true }
+
+// handBack gives a session whose ride has ended back to its own goroutine. It is the last thing that the loop does
+// with it.
+func (c *ride) handBack() {
+	if !c.ended {
 		return
 	}
-	c.ended = true
-	if c.place >= 0 {
-		c.loop.dismiss(c)
-	}
+	c.loop.dismiss(c)
 	if c.client.blocked {
 		c.relay.writing.Add(1)
 	}
@@ -94,22 +100,30 @@ func (c *ride) take(s *socket, events uint32) {
 	if s.blocked && events&(unix.EPOLLOUT|unix.EPOLLHUP|unix.EPOLLERR) != 0 {
 		c.unblock(s)
 	}
-	switch {
-	case c.ended:
-	case s == &c.client:
+	if s == &c.client {
 		c.up()
-	default:
+	} else {
 		c.down()
 	}
+	c.handBack()
 }
 
 // goOn gives a session that had more to do another turn.
 func (c *ride) goOn() {
-	if !c.ended {
-		c.down()
+	c.again = false
+	if c.ended {
+		return // it was handed back meanwhile
 	}
-	if !c.ended {
-		c.up()
+	c.down()
+	c.up()
+	c.handBack()
+}
+
+// goOnLater lets others have their turn first.
+func (c *ride) goOnLater() {
+	if !c.again {
+		c.again = true
+		c.loop.again = append(c.loop.again, c)
 	}
 }
 
@@ -139,7 +153,7 @@ func (c *ride) up() {
 			return
 		}
 	}
-	c.loop.again = append(c.loop.again, c)
+	c.goOnLater()
 }
 
 // down carries what the server sends to the client.
@@ -164,7 +178,7 @@ func (c *ride) down() {
 			c.up()
 		}
 	}
-	c.loop.again = append(c.loop.again, c)
+	c.goOnLater()
 }
 
 // gather puts together what has arrived and was not dealt with, and what is to be read now, if anything is. Not ok: there

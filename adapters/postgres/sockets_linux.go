@@ -131,7 +131,7 @@ func connectionOf(fd int) (net.Conn, error) {
 // readSocket reads once. The sockets never block, so that the runtime need not be told of the call.
 func readSocket(fd int, p []byte) (int, syscall.Errno) {
 	for {
-		n, _, err := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)))
+		n, _, err := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)), unix.MSG_DONTWAIT, 0, 0)
 		if err != unix.EINTR {
 			return int(n), err
 		}
@@ -142,7 +142,7 @@ func readSocket(fd int, p []byte) (int, syscall.Errno) {
 func writeSocket(fd int, p []byte) (written int, _ syscall.Errno) {
 	for written < len(p) {
 		rest := p[written:]
-		n, _, err := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(&rest[0])), uintptr(len(rest)))
+		n, _, err := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&rest[0])), uintptr(len(rest)), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 		switch {
 		case err == unix.EINTR:
 		case err != 0:
