@@ -1,34 +1,37 @@
 package lock
 
 import (
-	"encoding/binary"
-	"hash/fnv"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
-// acquire grants, queues, refuses, or reports what an earlier copy of the request has become.
+// acquire grants, queues, refuses, or reports what an earlier copy of the request has become. In all that follows, by is the
+// client's slot, or none if it is not known yet.
 func (m *Machine) acquire(c Acquire) Result {
-	m.acknowledge(c)
-	q, known := m.find(c.Identity, c.Client, c.Request)
-	if known && m.requests.get(q).stage == StageWaiting {
+	by := none
+	if client, ok := m.findClient(c.Identity, c.Client); ok {
+		by = client
+		m.acknowledge(c, by) // the client stays, for what it acknowledged
+	}
+	q, known := m.findRequest(by, c.Request)
+	if known && m.requests.peek(q).stage == StageWaiting {
 		return m.retry(q, c)
 	}
-	if reason := m.outsideWindow(c); reason != 0 {
+	if reason := m.outsideWindow(c, by); reason != 0 {
 		return Refused{Reason: reason}
 	}
 	if known {
 		return m.retry(q, c)
 	}
 	r := m.lookUp(c.Resource)
-	if refused := m.admit(c, r); refused != nil {
+	if refused := m.admit(c, by, r); refused != nil {
 		return refused
 	}
 	if m.mayTakeNow(r, c.Mode) {
-		return m.acquireNow(c, r)
+		return m.acquireNow(c, by, r)
 	}
-	return m.enqueue(c, r)
+	return m.enqueue(c, by, r)
 }
 
 // retry answers a request that is known with what it has become, re-attaching it if it waits.
@@ -52,7 +55,7 @@ func (m *Machine) retry(q slot, c Acquire) Result {
 }
 
 // admit checks a new request; nil means that nothing but the lock itself is in its way.
-func (m *Machine) admit(c Acquire, r *resource) Result {
+func (m *Machine) admit(c Acquire, by slot, r *resource) Result {
 	rules := m.rulesFor(c.Resource)
 	if !rules.allows(c.Mode) || c.Mode == lease.Shared && m.version < 2 {
 		return Refused{Reason: ReasonModeNotAllowed}
@@ -66,21 +69,20 @@ func (m *Machine) admit(c Acquire, r *resource) Result {
 	if _, taken := m.findClaim(c.Lease); taken || c.Lease.IsZero() {
 		return Refused{Reason: ReasonLeaseIDTaken}
 	}
-	if refused := m.admitClient(c, r); refused != nil {
+	if refused := m.admitClient(c, by, r); refused != nil {
 		return refused
 	}
 	return m.admitTenant(c.Identity)
 }
 
-func (m *Machine) admitClient(c Acquire, r *resource) Result {
-	client, known := m.findClient(c.Identity, c.Client)
-	if !known {
+func (m *Machine) admitClient(c Acquire, by slot, r *resource) Result {
+	if by == none {
 		return nil
 	}
-	if holder, has := m.hasAlready(client, c.Resource, r); has {
+	if holder, has := m.hasAlready(by, c.Resource, r); has {
 		return Refused{Reason: ReasonAlreadyHeld, Holder: holder}
 	}
-	if int(m.clients.peek(client).requests) >= m.config.MaxRequests {
+	if int(m.clients.peek(by).requests) >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
 	}
 	return nil
@@ -114,19 +116,24 @@ func (m *Machine) mayTakeNow(r *resource, mode lease.Mode) bool {
 	return len(r.queue) == 0 || r.attached == 0 && m.now >= m.headStart
 }
 
-func (m *Machine) acquireNow(c Acquire, r *resource) Result {
+func (m *Machine) acquireNow(c Acquire, by slot, r *resource) Result {
 	token, ok := m.tokenFor(r)
 	if !ok {
 		return Refused{Reason: ReasonTokensExhausted}
 	}
 	t := m.termsFor(c)
 	t.waiter, t.token, t.since = none, token, m.now
-	l := m.remember(c, StageHeld, t)
-	return Granted{Grant: m.begin(c.Resource, l, t.ttl, false)}
+	l := m.remember(c, by, StageHeld, &t)
+	g := Grant{
+		Resource: c.Resource, Lease: c.Lease, Token: token, Mode: c.Mode,
+		Identity: c.Identity, Client: c.Client, Request: c.Request, TTL: t.ttl, Since: t.since,
+	}
+	m.begin(l, &g, false)
+	return Granted{Grant: g}
 }
 
 // enqueue puts a new request at the end of the queue, or refuses it if it does not wait.
-func (m *Machine) enqueue(c Acquire, r *resource) Result {
+func (m *Machine) enqueue(c Acquire, by slot, r *resource) Result {
 	if c.Wait <= 0 {
 		return m.refuseNow(r, c.Mode)
 	}
@@ -138,7 +145,7 @@ func (m *Machine) enqueue(c Acquire, r *resource) Result {
 			return Refused{Reason: ReasonDeadlock, Cycle: cycle}
 		}
 	}
-	return m.waitingOf(m.await(c))
+	return m.waitingOf(m.await(c, by))
 }
 
 // refuseNow says what is in the way of a request that does not wait.
@@ -166,16 +173,31 @@ func (m *Machine) termsFor(c Acquire) terms {
 func fingerprint(c Acquire) uint64 { return fingerprintOf(c.Resource, c.Owner, c.Mode, c.TTL) }
 
 func fingerprintOf(resource lease.Resource, owner string, mode lease.Mode, ttl time.Duration) uint64 {
-	b := make([]byte, 0, 512) // of a constant size, so that it stays on the stack
-	text := func(s string) {
-		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
-		b = append(b, s...)
+	h := fnvBasis.text(string(resource)).text(owner)
+	return uint64(h.number(uint64(mode)).number(uint64(ttl)))
+}
+
+// fnv is a hash by FNV-1a of what was added so far.
+type fnv uint64
+
+const (
+	fnvBasis fnv = 0xcbf29ce484222325
+	fnvPrime fnv = 0x100000001b3
+)
+
+func (h fnv) text(s string) fnv {
+	h = h.number(uint64(len(s)))
+	for i := range len(s) {
+		h = (h ^ fnv(s[i])) * fnvPrime
 	}
-	text(string(resource))
-	text(owner)
-	b = binary.LittleEndian.AppendUint64(b, uint64(mode))
-	b = binary.LittleEndian.AppendUint64(b, uint64(ttl))
-	h := fnv.New64a()
-	h.Write(b)
-	return h.Sum64()
+	return h
+}
+
+// number adds eight bytes, the lowest first.
+func (h fnv) number(n uint64) fnv {
+	for range 8 {
+		h = (h ^ fnv(n&0xff)) * fnvPrime
+		n >>= 8
+	}
+	return h
 }

@@ -23,7 +23,7 @@ func TestNumberedRequests(t *testing.T) {
 		c := m.clients.edit(client)
 		if grow := step < 5000; random.IntN(10) < 7 == grow || len(want) == 0 {
 			n := random.Uint64N(1<<20) + 1
-			at := m.texts.spell(words{id: lease.RequestID("r")}, terms{sequence: n})
+			at := m.texts.spell(&words{id: lease.RequestID("r")}, &terms{sequence: n})
 			q := m.requests.add(requestRecord{seq: uint64(step) + 1, cell: at.cell, class: at.class, stage: StageEnded})
 			want, numbers[q] = slices.Insert(want, place(n), q), n
 			m.number(client, q, n)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -34,14 +33,14 @@ func (m *Machine) lastToken() lease.Token {
 	return lease.Token(uint64(m.incarnation)<<lease.CounterBits + m.counter)
 }
 
-// begin starts the lease of a request whose terms have its token, TTL and instant. A late one stands for the claim window
-// only, until its holder renews it: the caller that waited may be gone.
-func (m *Machine) begin(name lease.Resource, l slot, ttl time.Duration, late bool) Grant {
-	stands := ttl
+// begin starts the lease of a request whose terms have its token, TTL and instant, and tells the grant its deadline. A late
+// one stands for the claim window only, until its holder renews it: the caller that waited may be gone.
+func (m *Machine) begin(l slot, g *Grant, late bool) {
+	stands := g.TTL
 	if late {
 		stands = min(stands, m.config.ClaimWindow)
 	}
-	if longest := m.rulesFor(name).maxHold; longest != 0 {
+	if longest := m.rulesFor(g.Resource).maxHold; longest != 0 {
 		stands = min(stands, longest)
 	}
 	m.order(l, m.nextSeq())
@@ -54,11 +53,10 @@ func (m *Machine) begin(name lease.Resource, l slot, ttl time.Duration, late boo
 	}
 	m.held++
 	m.expiries.add(l)
-	m.join(name, l)
+	m.join(g.Resource, l)
 	m.tenants.edit(m.clientOf(l).tenant).leases++
-	g := m.grantOf(l)
-	m.emit(LeaseGranted{Grant: g, Late: late})
-	return g
+	g.Deadline = r.due
+	m.emit(LeaseGranted{Grant: *g, Late: late})
 }
 
 // order gives a lease its sequence number.
@@ -71,7 +69,7 @@ func (m *Machine) order(l slot, seq uint64) {
 	}
 	t := m.termsOf(l)
 	t.behind = behind
-	m.respell(l, t)
+	m.respell(l, &t)
 }
 
 // turnOf is when a lease expires, or a request that is over is forgotten, and its place among those of the same instant.
@@ -147,7 +145,7 @@ func (m *Machine) extend(c Renew) (slot, Renewal, Result) {
 	if ttl != t.ttl {
 		t.imprint, t.fingerprint = imprintOf(m.fingerprintOf(l))
 		t.ttl = ttl
-		m.respell(l, t)
+		m.respell(l, &t)
 	}
 	m.expiries.remove(l)
 	rec := m.requests.edit(l)
@@ -181,7 +179,7 @@ func (m *Machine) release(c Release) Result {
 	if refused != nil {
 		return refused
 	}
-	holder := m.end(l, EndReleased).holder()
+	holder := m.end(l, EndReleased)
 	m.promote(holder.Resource)
 	return Released{holder}
 }
@@ -196,7 +194,7 @@ func (m *Machine) breakResource(c Break) Result {
 	var broken []Holder
 	if r := m.lookUp(c.Resource); r != nil {
 		for _, l := range slices.Collect(r.all()) {
-			broken = append(broken, m.end(l, EndBroken).holder())
+			broken = append(broken, m.end(l, EndBroken))
 		}
 		m.reopen(c.Resource)
 	}
@@ -206,18 +204,20 @@ func (m *Machine) breakResource(c Break) Result {
 }
 
 // end ends a lease and returns what it was. The caller promotes the next waiter.
-func (m *Machine) end(l slot, cause EndCause) Grant {
-	g := m.grantOf(l)
-	m.emit(LeaseEnded{Holder: g.holder(), Cause: cause, Request: g.Request})
-	m.leave(l)
+func (m *Machine) end(l slot, cause EndCause) Holder {
+	t := m.termsOf(l)
+	w, g := m.describe(l, &t)
+	holder := g.holder()
+	m.emit(LeaseEnded{Holder: holder, Cause: cause, Request: g.Request})
+	m.leave(g.Resource, l)
 	m.tenants.edit(m.clientOf(l).tenant).leases--
 	m.expiries.remove(l)
 	m.byLease.remove(m.hashOfLease(l), l)
 	m.held--
+	stage := StageEnded
 	if cause == EndCancelled {
-		m.settle(l, StageCancelled)
-		return g
+		stage = StageCancelled
 	}
-	m.settle(l, StageEnded)
-	return g
+	m.settle(l, stage, w, &t)
+	return holder
 }

@@ -62,6 +62,7 @@ type Machine struct {
 	tornWaits  int                // how many those are
 
 	events    []Event // of the entry that is being applied
+	usual     int     // how many the entry before had
 	describes bool    // see DescribeRenewals
 }
 
@@ -111,7 +112,7 @@ func (m *Machine) Apply(index uint64, e Entry) ([]Result, []Event) {
 		}
 	}
 	events := m.events
-	m.events = nil
+	m.events, m.usual = nil, len(events)
 	return results, events
 }
 
@@ -196,7 +197,12 @@ func (m *Machine) applyCluster(c Command) Result {
 	panic("lock: not a command on the cluster")
 }
 
-func (m *Machine) emit(e Event) { m.events = append(m.events, e) }
+func (m *Machine) emit(e Event) {
+	if m.events == nil {
+		m.events = make([]Event, 0, max(m.usual, 1))
+	}
+	m.events = append(m.events, e)
+}
 
 func (m *Machine) nextSeq() uint64 {
 	m.seq++

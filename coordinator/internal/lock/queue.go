@@ -8,11 +8,11 @@ import (
 )
 
 // await makes a request and puts it at the end of its resource's queue.
-func (m *Machine) await(c Acquire) slot {
+func (m *Machine) await(c Acquire, by slot) slot {
 	w := m.waiters.take()
 	t := m.termsFor(c)
 	t.waiter = w
-	q := m.remember(c, StageWaiting, t)
+	q := m.remember(c, by, StageWaiting, &t)
 	rec := waiterRecord{
 		request: q, mode: c.Mode, seq: m.requests.peek(q).seq,
 		deadline: m.now.Add(c.Wait), grace: m.now.Add(m.config.Grace),
@@ -145,8 +145,9 @@ func (m *Machine) grantWaiter(w slot, late bool) {
 	}
 	t := m.termsOf(q)
 	t.waiter, t.token, t.since = none, token, m.now
-	m.respell(q, t)
-	m.begin(name, q, t.ttl, late)
+	m.respell(q, &t)
+	_, g := m.describe(q, &t)
+	m.begin(q, &g, late)
 	m.unqueue(w)
 }
 
@@ -186,11 +187,12 @@ func (m *Machine) dropWait(w slot, cause WaitCause, cycle []Owner) {
 	})
 	m.byLease.remove(m.hashOfLease(rec.request), rec.request)
 	m.unqueue(w)
+	stage := StageEnded
 	if cause == WaitCancelled {
-		m.settle(rec.request, StageCancelled)
-		return
+		stage = StageCancelled
 	}
-	m.settle(rec.request, StageEnded)
+	t := m.termsOf(rec.request)
+	m.settle(rec.request, stage, m.wordsOf(rec.request), &t)
 }
 
 // unqueue forgets a waiter.

@@ -18,12 +18,11 @@ import (
 func (m *Machine) window() time.Duration { return m.config.MaxWait + m.config.RetryWindow }
 
 // outsideWindow says why a request may not be executed whatever it asks for; 0 means that it may.
-func (m *Machine) outsideWindow(c Acquire) Reason {
+func (m *Machine) outsideWindow(c Acquire, by slot) Reason {
 	if reason := m.outsideTime(c.AsOf); reason != 0 {
 		return reason
 	}
-	client, ok := m.findClient(c.Identity, c.Client)
-	if c.Sequence != 0 && (c.Sequence <= c.Acknowledged || ok && c.Sequence <= m.clients.get(client).acknowledged) {
+	if c.Sequence != 0 && (c.Sequence <= c.Acknowledged || by != none && c.Sequence <= m.clients.peek(by).acknowledged) {
 		return ReasonRequestTooOld
 	}
 	return 0
@@ -47,22 +46,27 @@ func (m *Machine) find(identity lease.Identity, name lease.ClientID, id lease.Re
 	return m.findRequest(client, id)
 }
 
-func (m *Machine) clientOf(q slot) clientRecord { return m.clients.get(m.requests.get(q).client) }
+// clientOf is a request's client, for a look at it.
+func (m *Machine) clientOf(q slot) *clientRecord { return m.clients.peek(m.requests.peek(q).client) }
 
 // remember makes the record of an acquire that takes effect.
-func (m *Machine) remember(c Acquire, s Stage, t terms) slot {
-	at := m.texts.spell(words{resource: c.Resource, owner: c.Owner, id: c.Request}, t)
-	q := m.record(c.Identity, c.Client, at, s)
-	r := m.requests.edit(q)
-	r.mode = c.Mode
-	m.number(r.client, q, c.Sequence)
-	m.acknowledge(c)
+func (m *Machine) remember(c Acquire, by slot, s Stage, t *terms) slot {
+	anew := by == none
+	if anew {
+		by = m.newClient(c.Identity, c.Client)
+	}
+	q := m.record(by, m.texts.spell(&words{resource: c.Resource, owner: c.Owner, id: c.Request}, t), s)
+	m.requests.edit(q).mode = c.Mode
+	m.number(by, q, c.Sequence)
+	if anew {
+		m.acknowledge(c, by)
+	}
 	return q
 }
 
-// record makes a request's record, and its client's if it is the first.
-func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, s Stage) slot {
-	client := m.client(by, name)
+// record makes a request's record.
+func (m *Machine) record(client slot, at text, s Stage) slot {
+	m.departures.remove(client)
 	q := m.requests.add(requestRecord{seq: m.nextSeq(), client: client, cell: at.cell, class: at.class, stage: s})
 	m.byRequest.add(m.hashOfRequest(q), q)
 	c := m.clients.edit(client)
@@ -72,9 +76,12 @@ func (m *Machine) record(by lease.Identity, name lease.ClientID, at text, s Stag
 }
 
 // respell writes a request's terms anew.
-func (m *Machine) respell(q slot, t terms) { m.rewrite(q, m.wordsOf(q), t) }
+func (m *Machine) respell(q slot, t *terms) {
+	w := m.wordsOf(q)
+	m.rewrite(q, &w, t)
+}
 
-func (m *Machine) rewrite(q slot, w words, t terms) {
+func (m *Machine) rewrite(q slot, w *words, t *terms) {
 	r := m.requests.edit(q)
 	m.texts.remove(r.text())
 	at := m.texts.spell(w, t)
@@ -84,10 +91,11 @@ func (m *Machine) rewrite(q slot, w words, t terms) {
 // fingerprintOf is the fingerprint of the acquire that a request was.
 func (m *Machine) fingerprintOf(q slot) uint64 {
 	r := m.requests.peek(q)
-	return fingerprintIn(m.texts.words(r.text()), m.texts.terms(r.text()), r.mode)
+	w, t := m.texts.words(r.text()), m.texts.terms(r.text())
+	return fingerprintIn(&w, &t, r.mode)
 }
 
-func fingerprintIn(w words, t terms, mode lease.Mode) uint64 {
+func fingerprintIn(w *words, t *terms, mode lease.Mode) uint64 {
 	switch t.imprint {
 	case imprintTTL:
 		return fingerprintOf(w.resource, w.owner, mode, t.ttl)
@@ -106,11 +114,7 @@ func imprintOf(fingerprint uint64) (imprint, uint64) {
 	return imprintKept, fingerprint
 }
 
-func (m *Machine) client(by lease.Identity, name lease.ClientID) slot {
-	if i, ok := m.findClient(by, name); ok {
-		m.departures.remove(i)
-		return i
-	}
+func (m *Machine) newClient(by lease.Identity, name lease.ClientID) slot {
 	tenant := m.enter(by)
 	return m.addClient(clientRecord{identity: m.tenants.peek(tenant).latest, seq: m.nextSeq(), tenant: tenant}, name)
 }
@@ -130,15 +134,14 @@ func (m *Machine) prolong(q slot, asOf LeaseTime) {
 	}
 	if t := m.termsOf(q); until > t.until {
 		t.until = until
-		m.respell(q, t)
+		m.respell(q, &t)
 	}
 }
 
 // acknowledge hears up to which number a client will never retry: the records up to it go, those of live leases and
 // waiters when they end.
-func (m *Machine) acknowledge(c Acquire) {
-	client, ok := m.findClient(c.Identity, c.Client)
-	if !ok || c.Acknowledged <= m.clients.get(client).acknowledged {
+func (m *Machine) acknowledge(c Acquire, client slot) {
+	if c.Acknowledged <= m.clients.peek(client).acknowledged {
 		return
 	}
 	rec := m.clients.edit(client)
@@ -154,19 +157,18 @@ func (m *Machine) acknowledge(c Acquire) {
 	}
 }
 
-// settle says that nothing is left of a request. Its record stays until no copy can do harm.
-func (m *Machine) settle(q slot, s Stage) {
-	t := m.termsOf(q)
+// settle says that nothing is left of a request with these words and terms. Its record stays until no copy can do harm.
+func (m *Machine) settle(q slot, s Stage, w words, t *terms) {
 	r := m.requests.edit(q)
 	r.stage, r.due, r.behind, r.unclaimed = s, t.until, 0, false
 	if t.sequence != 0 && t.sequence <= m.clients.peek(r.client).acknowledged {
 		m.forget(q)
 		return
 	}
-	w, over := m.wordsOf(q), terms{sequence: t.sequence}
-	over.imprint, over.fingerprint = imprintOf(fingerprintIn(w, t, r.mode))
+	over := terms{sequence: t.sequence}
+	over.imprint, over.fingerprint = imprintOf(fingerprintIn(&w, t, r.mode))
 	r.mode = 0
-	m.rewrite(q, words{id: w.id}, over)
+	m.rewrite(q, &words{id: w.id}, &over)
 	m.oblivions.add(q)
 }
 
@@ -244,13 +246,17 @@ func (m *Machine) forestall(c Cancel) Result {
 	if reason := m.outsideTime(c.AsOf); reason != 0 {
 		return Refused{Reason: reason}
 	}
-	if client, ok := m.findClient(c.Identity, c.Client); ok && int(m.clients.peek(client).requests) >= m.config.MaxRequests {
+	client, known := m.findClient(c.Identity, c.Client)
+	if known && int(m.clients.peek(client).requests) >= m.config.MaxRequests {
 		return Refused{Reason: ReasonTooManyRequests, Count: m.config.MaxRequests}
 	}
 	if refused := m.admitMemory(c.Identity); refused != nil {
 		return refused
 	}
-	q := m.record(c.Identity, c.Client, m.texts.spell(words{id: c.Request}, terms{}), StageForestalled)
+	if !known {
+		client = m.newClient(c.Identity, c.Client)
+	}
+	q := m.record(client, m.texts.spell(&words{id: c.Request}, new(terms)), StageForestalled)
 	m.requests.edit(q).due = m.untilFor(c.AsOf)
 	m.oblivions.add(q)
 	return Cancelled{Was: RequestUnknown}

@@ -103,8 +103,8 @@ func (m *Machine) crowdIn(c *crowd, l slot) {
 }
 
 // leave takes a lease away from its resource.
-func (m *Machine) leave(l slot) {
-	r := m.resources[lease.Resource(m.texts.resource(m.requests.peek(l).text()))]
+func (m *Machine) leave(name lease.Resource, l slot) {
+	r := m.resources[name]
 	switch {
 	case r == nil:
 		m.byResource.remove(m.hashOfHeld(l), l)
@@ -114,7 +114,7 @@ func (m *Machine) leave(l slot) {
 	default:
 		m.crowdOut(r, l)
 	}
-	m.tidy(m.resourceOf(l), r)
+	m.tidy(name, r)
 }
 
 func (m *Machine) crowdOut(r *resource, l slot) {

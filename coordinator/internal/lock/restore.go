@@ -149,7 +149,7 @@ func (r *Restorer) Request(s SavedRequest) error {
 	if s.Stage.over() {
 		w = words{id: s.Request}
 	}
-	at := m.texts.spell(w, t)
+	at := m.texts.spell(&w, &t)
 	q := m.requests.add(requestRecord{
 		seq: s.Seq, client: r.client, cell: at.cell, class: at.class, stage: s.Stage,
 	})

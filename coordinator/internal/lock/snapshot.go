@@ -233,7 +233,7 @@ func (s *Snapshot) savedRequest(q slot) SavedRequest {
 	r := s.requests.peek(q)
 	w, t := s.texts.words(r.text()), s.texts.terms(r.text())
 	saved := SavedRequest{
-		Request: w.id, Seq: r.seq, Fingerprint: fingerprintIn(w, t, r.mode),
+		Request: w.id, Seq: r.seq, Fingerprint: fingerprintIn(&w, &t, r.mode),
 		Until: t.until, Sequence: t.sequence, Stage: r.stage,
 	}
 	if r.stage.over() {

@@ -184,7 +184,7 @@ func turning(m *Machine, held bool, at LeaseTime, seq uint64) requestRecord {
 	case seq%3 != 0:
 		return requestRecord{seq: seq - 1, behind: 1, due: at, stage: StageHeld}
 	}
-	text := m.texts.spell(words{resource: "r"}, terms{claims: true, waiter: none, behind: seq - 1})
+	text := m.texts.spell(&words{resource: "r"}, &terms{claims: true, waiter: none, behind: seq - 1})
 	return requestRecord{seq: 1, due: at, stage: StageHeld, cell: text.cell, class: text.class}
 }
 

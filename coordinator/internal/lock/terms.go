@@ -46,9 +46,6 @@ const (
 	termsBehind // it is there
 )
 
-// longestTerms is the most bytes that they take.
-const longestTerms = 7*binary.MaxVarintLen64 + 8 + 1
-
 func (s *terms) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, s.sequence)
 	kind, at := byte(s.imprint), len(b)

@@ -36,11 +36,11 @@ func TestTexts(t *testing.T) {
 					resource: lease.Resource(someText(t, rapid.SampledFrom([]int{100, 700, 20_000}).Draw(t, "most"))), owner: someText(t, 20), id: lease.RequestID(someText(t, 200)),
 				}
 				s := someTerms(t, true)
-				model[texts.spell(w, s)] = said{w, s}
+				model[texts.spell(&w, &s)] = said{w, s}
 			case "id":
 				w := words{id: lease.RequestID(someText(t, 20))}
 				s := someTerms(t, false)
-				model[texts.spell(w, s)] = said{w, s}
+				model[texts.spell(&w, &s)] = said{w, s}
 			case "remove":
 				for at := range model {
 					texts.remove(at)

@@ -183,13 +183,18 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 }
 
 func (m *Machine) grantOf(l slot) Grant {
+	t := m.termsOf(l)
+	_, g := m.describe(l, &t)
+	return g
+}
+
+// describe makes strings of what a lease, whose terms these are, calls things by.
+func (m *Machine) describe(l slot, t *terms) (words, Grant) {
 	q := m.requests.peek(l)
-	c := m.clients.peek(q.client)
-	t := m.texts.terms(q.text())
 	text, name := m.partiesOf(q)
-	return Grant{
+	return text, Grant{
 		Resource: text.resource, Lease: t.lease, Token: t.token, Mode: q.mode,
-		Identity: c.identity, Client: name, Request: text.id,
+		Identity: m.clients.peek(q.client).identity, Client: name, Request: text.id,
 		TTL: t.ttl, Since: t.since, Deadline: q.due,
 	}
 }

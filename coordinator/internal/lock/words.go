@@ -15,20 +15,20 @@ type words struct {
 }
 
 // spell stores what there is to say of a request.
-func (t *texts) spell(w words, s terms) text {
-	var first [3*binary.MaxVarintLen64 + len(lease.ID{})]byte
-	var last [longestTerms]byte
-	head, tail := appendHead(first[:0], w, s), s.append(last[:0])
-	at, cell := t.add(len(head) + len(w.resource) + len(w.owner) + len(w.id) + len(tail))
-	n := copy(cell, head)
-	n += copy(cell[n:], w.resource)
-	n += copy(cell[n:], w.owner)
-	n += copy(cell[n:], w.id)
-	copy(cell[n:], tail)
+func (t *texts) spell(w *words, s *terms) text {
+	var room [usualText]byte
+	b := append(appendHead(room[:0], w, s), w.resource...)
+	b = append(append(b, w.owner...), w.id...)
+	b = s.append(b)
+	at, cell := t.add(len(b))
+	copy(cell, b)
 	return at
 }
 
-func appendHead(b []byte, w words, s terms) []byte {
+// usualText is room for most texts; a longer one is put together elsewhere.
+const usualText = 256
+
+func appendHead(b []byte, w *words, s *terms) []byte {
 	mark := 0
 	if s.claims {
 		mark = len(w.resource) + 1
