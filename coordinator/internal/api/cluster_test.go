@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"fmt"
@@ -64,6 +65,7 @@ type cluster struct {
 	nodes   []*node
 	secure  func(node string) Security // nil: none, and calls say themselves who makes them
 	feed    feed.Config                // of the journals; zero: as by default
+	calls   int                        // of a node, in progress; 0: 1,000
 	beat    time.Duration              // of the watches; zero: as by default, so that no slow election ends them
 }
 
@@ -191,7 +193,7 @@ func (c *cluster) start(members []Member, peers []group.Member, i int, l net.Lis
 	}
 	n.server, err = New(Config{
 		Security: security,
-		Node:     n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: 1000,
+		Node:     n.id, Members: members, Patience: 3 * time.Second, Budget: 10 * time.Second, MaxCalls: cmp.Or(c.calls, 1000),
 		Signer: signer, Metrics: metrics, Logger: logger, Journal: journal, Beat: c.beat,
 	}, n.group)
 	check(c.t, err)

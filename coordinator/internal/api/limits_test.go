@@ -50,21 +50,19 @@ func TestACallWithoutItsRequestEnds(t *testing.T) {
 
 // One connection of a client takes three quarters of a node's calls at most, and can still give back what it holds.
 func TestOneConnectionDoesNotTakeAllCalls(t *testing.T) {
-	c := newCluster(t, 1)
+	c := (&cluster{t: t, calls: 7}).begun(1) // 5 for one connection
 	n := c.nodes[0]
-	n.server.config.MaxCalls = 8
 	held := c.acquire(n, acquireOf("ledger/eu", "holder", "1", 0))
 	var waiting []*started
-	for i := range 6 {
+	for i := range 5 {
 		waiting = append(waiting, c.begin(n, acquireOf("ledger/eu", string(rune('a'+i)), "1", time.Minute)))
 	}
-	c.untilHolding(n, 5) // the queue takes five; the sixth is refused by the machine, and gone
+	c.untilHolding(n, 5)
 	defer func() {
 		for _, w := range waiting {
 			w.quit()
 		}
 	}()
-	n.server.config.MaxCalls = 6 // 4 for one connection
 	_, err := n.locks.Get(c.context(), &lockpb.GetRequest{Resource: "ledger/eu"})
 	wantRefusal(t, err, lockpb.Reason_OVERLOADED, lockpb.Applied_NO)
 	other := lockpb.NewClusterClient(n.dial(t))

@@ -265,9 +265,8 @@ func TestStatusAndKeys(t *testing.T) {
 }
 
 func TestCallsAreBounded(t *testing.T) {
-	c := newCluster(t, 1)
+	c := (&cluster{t: t, calls: 10}).begun(1) // 9 for what takes, 10 for what keeps
 	n := c.nodes[0]
-	n.server.config.MaxCalls = 10 // 9 for what takes, 10 for what keeps
 	held := c.acquire(n, acquireOf("r", "c", "1", 0))
 	for i := range 9 {
 		n.server.calls.Add(1)
