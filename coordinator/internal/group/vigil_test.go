@@ -3,6 +3,7 @@ package group
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -282,7 +283,9 @@ func TestAMuzzledNodeDoesNotStand(t *testing.T) {
 	_, transport := raft.NewInmemTransport("n1:1")
 	m := newMuzzle(transport, func() uint64 { return 0 })
 	defer m.Close() //nolint:errcheck // never an error
-	if err := m.stand(context.Background()); err == nil {
-		t.Error("a node without memory stands")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := m.stand(ctx); !errors.Is(err, errNoVote) {
+		t.Errorf("a node without memory that is to stand says %v", err)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -175,6 +176,18 @@ func TestDiallerRefusesAnotherNode(t *testing.T) {
 	}
 	if !strings.Contains(n2.log.String(), "a node is not who it should be") {
 		t.Errorf("not in the log: %s", n2.log)
+	}
+}
+
+// By a refused connection a node knows that another's process is gone.
+func TestARefusedConnectionIsTold(t *testing.T) {
+	n2, l := nodeEnd(t, tlstest.NewCA(t), "n2"), listen(t)
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n2.keys.DialPeer(within(t), "n1", address); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("got %v", err)
 	}
 }
 
