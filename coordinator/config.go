@@ -56,7 +56,8 @@ type Timing struct {
 	Stuck       time.Duration `koanf:"stuck"`        // a replica that applies nothing for this long, although there is something, says so
 }
 
-// Failover is how long the cluster is normally without a leader after its leader dies.
+// Failover is how long the cluster is normally without a leader after its leader's machine is gone. The end of its process alone
+// is noticed sooner.
 func (t Timing) Failover() time.Duration { return t.group().Failover() }
 
 // group is the part that the Raft group keeps to.

@@ -74,7 +74,8 @@ type Member struct {
 	Peer string
 }
 
-// Timing is the group's use of time. The defaults give a new leader within about 1.5 s of a SIGKILL.
+// Timing is the group's use of time. The defaults give a new leader within about 1.5 s of the loss of a machine, and at once
+// after that of a process.
 type Timing struct {
 	Heartbeat   time.Duration // a follower without contact for this long, up to twice, stands for election
 	Election    time.Duration // a candidate without a majority for this long tries again
@@ -138,7 +139,7 @@ func set[T comparable](field *T, value T) {
 	}
 }
 
-// Failover is how long the group is normally without a leader after its leader dies: the wait for a
+// Failover is how long the group is normally without a leader after its leader's machine is gone: the wait for a
 // heartbeat, one repeated check, and an election.
 func (t Timing) Failover() time.Duration {
 	t = t.withDefaults()
