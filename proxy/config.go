@@ -29,6 +29,7 @@ type Config struct {
 	Coordinators []string `koanf:"coordinators"` // HTTP addresses that publish the keys of tickets
 	// CoordinatorTLS is for coordinators of https:// addresses.
 	CoordinatorTLS CoordinatorTLS `koanf:"coordinator_tls"`
+	Watch          Watch          `koanf:"watch"`
 	Cluster        string         `koanf:"cluster"` // the cluster whose tickets count; empty: that of the first coordinator that answers
 	Admin          string         `koanf:"admin"`   // metrics, health and the table of bindings; not for the world
 	Postgres       []Postgres     `koanf:"postgres"`
@@ -41,13 +42,22 @@ type Postgres struct {
 	Listen          string        `koanf:"listen"`
 	Upstream        string        `koanf:"upstream"` // host:port, or /folder/of/the/socket:port
 	Database        string        `koanf:"database"`
-	Store           string        `koanf:"store"`       // connection string of the proxy's own role, for its side connections
-	StoreConns      int           `koanf:"store_conns"` // side connections, always open
-	Policy          string        `koanf:"policy"`      // what a connection without a ticket gets: the text of a gate.Policy
+	Store           string        `koanf:"store"`        // connection string of the proxy's own role, for its side connections
+	StoreConns      int           `koanf:"store_conns"`  // side connections, always open
+	Policy          string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
+	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
 	TLS             TLS           `koanf:"tls"`
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
 	MaxConnections  int           `koanf:"max_connections"`
 	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
+}
+
+// Watch is how the proxy follows what the coordinators grant, so that old holders are fenced before the new one comes.
+// TLS is that of the coordinators: it is spoken where they have https:// addresses.
+type Watch struct {
+	Addresses []string `koanf:"addresses"`  // gRPC addresses of coordinators or gateways; empty: there is no watch
+	TokenFile string   `koanf:"token_file"` // of an identity with the right "read"; empty: none, or the certificate tells
+	Prefix    string   `koanf:"prefix"`     // of the resources that are watched; empty: all
 }
 
 // CoordinatorTLS are PEM files. Empty: the CAs that the system trusts, and no certificate of the proxy's own.
@@ -69,6 +79,12 @@ type Log struct {
 	Format string `koanf:"format"` // text or json
 }
 
+// What becomes of the bindings of a lease that ended without a successor.
+const (
+	keepBindings = "keep"
+	cutBindings  = "cut"
+)
+
 // DefaultConfig is what a file is laid over. DefaultPostgres fills what a listener leaves out.
 func DefaultConfig() Config {
 	return Config{
@@ -86,6 +102,7 @@ func DefaultPostgres() Postgres {
 		Listen:          "127.0.0.1:7632",
 		StoreConns:      pgstore.DefaultConns,
 		Policy:          gate.Require.String(),
+		OnLeaseEnd:      keepBindings,
 		MaxConnections:  1000,
 		TakeoverTimeout: pgstore.DefaultTakeoverTimeout,
 	}
@@ -100,6 +117,7 @@ func (c Config) WithDefaults() Config {
 		override(&d.Listen, p.Listen)
 		override(&d.StoreConns, p.StoreConns)
 		override(&d.Policy, p.Policy)
+		override(&d.OnLeaseEnd, p.OnLeaseEnd)
 		override(&d.MaxConnections, p.MaxConnections)
 		override(&d.TakeoverTimeout, p.TakeoverTimeout)
 		listeners[i] = d
@@ -132,6 +150,7 @@ func (c Config) Validate() error {
 		v.httpURL(fmt.Sprintf("coordinators[%d]", i), u)
 	}
 	c.CoordinatorTLS.validate(&v, c.Coordinators)
+	c.validateWatch(&v)
 	v.address("admin", c.Admin)
 	v.check(c.DrainTimeout > 0, "drain_timeout", "is not above 0")
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
@@ -141,6 +160,8 @@ func (c Config) Validate() error {
 	for i, p := range c.Postgres {
 		field := fmt.Sprintf("postgres[%d].", i)
 		p.validate(&v, field)
+		v.check(p.OnLeaseEnd != cutBindings || len(c.Watch.Addresses) > 0, field+"on_lease_end",
+			"is cut, and watch.addresses is empty: nobody would tell that a lease has ended")
 		if other, ok := taken[p.Listen]; ok && !anyPort(p.Listen) {
 			v.add(field+"listen", "is the address of "+other+" too")
 		}
@@ -166,6 +187,7 @@ func (p Postgres) validate(v *validation, field string) {
 	v.store(field+"store", p.Store, p.Database)
 	v.check(p.StoreConns >= 1 && p.StoreConns <= 100, field+"store_conns", "is not between 1 and 100")
 	v.oneOf(field+"policy", p.Policy, gate.Require.String(), gate.ReadOnly.String(), gate.Allow.String())
+	v.oneOf(field+"on_lease_end", p.OnLeaseEnd, keepBindings, cutBindings)
 	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")

@@ -21,14 +21,14 @@ func TestDefaultsAreValid(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := validConfig().Postgres[0]
-	if p.Policy != "require" || p.AllowUnsigned || p.Listen != "127.0.0.1:7632" || p.TakeoverTimeout != 5*time.Second {
+	if p.Policy != "require" || p.OnLeaseEnd != "keep" || p.AllowUnsigned || p.Listen != "127.0.0.1:7632" || p.TakeoverTimeout != 5*time.Second {
 		t.Errorf("the defaults are not the strict ones: %+v", p)
 	}
 }
 
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
-		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow",
+		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", OnLeaseEnd: "cut",
 		TLS: TLS{Cert: "c", Key: "k"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
@@ -79,6 +79,12 @@ func TestValidateNamesTheField(t *testing.T) {
 		"bad store":              {func(c *Config) { c.Postgres[0].Store = "postgres://u:hunter2@h:x/app" }, "postgres[0].store", "not a PostgreSQL connection string"},
 		"store conns":            {func(c *Config) { c.Postgres[0].StoreConns = 101 }, "postgres[0].store_conns", "between 1 and 100"},
 		"policy":                 {func(c *Config) { c.Postgres[0].Policy = "deny" }, "postgres[0].policy", "known are require"},
+		"on lease end":           {func(c *Config) { c.Postgres[0].OnLeaseEnd = "stop" }, "postgres[0].on_lease_end", "known are keep, cut"},
+		"cut without a watch":    {func(c *Config) { c.Postgres[0].OnLeaseEnd = "cut" }, "postgres[0].on_lease_end", "watch.addresses is empty"},
+		"watch of a URL":         {func(c *Config) { c.Watch.Addresses = []string{"a:1", "http://a:1"} }, "watch.addresses[1]", "not a gRPC address"},
+		"watch's port":           {func(c *Config) { c.Watch.Addresses = []string{"a:76000"} }, "watch.addresses[0]", "there is no port 76000"},
+		"token without a watch":  {func(c *Config) { c.Watch.TokenFile = "t" }, "watch.token_file", "watch.addresses is empty"},
+		"prefix without a watch": {func(c *Config) { c.Watch.Prefix = "t/" }, "watch.prefix", "watch.addresses is empty"},
 		"half a certificate":     {func(c *Config) { c.Postgres[0].TLS.Cert = "c.pem" }, "postgres[0].tls", "both cert and key"},
 		"connections":            {func(c *Config) { c.Postgres[0].MaxConnections = -1 }, "postgres[0].max_connections", "below 1"},
 		"takeover":               {func(c *Config) { c.Postgres[0].TakeoverTimeout = -1 }, "postgres[0].takeover_timeout", "not above 0"},

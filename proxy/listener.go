@@ -8,6 +8,7 @@ import (
 
 	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/proxy/gate"
+	"github.com/lychgate/lychgate/proxy/watch"
 )
 
 // server is what serves the protocol of a listener. Serve blocks, drains when ctx is done, and closes l.
@@ -23,7 +24,8 @@ type listener struct {
 	gate     *gate.Gate
 	store    fencestore.Store
 	server   server
-	announce func() // called once it listens
+	watched  watch.Listener // as the watch sees it
+	announce func()         // called once it listens
 
 	mu     sync.Mutex
 	listen net.Listener // nil before Run

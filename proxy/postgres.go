@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres"
-	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/fencestore/pgstore"
 	"github.com/lychgate/lychgate/proxy/admin"
 	"github.com/lychgate/lychgate/proxy/gate"
+	"github.com/lychgate/lychgate/proxy/watch"
 )
 
 // What the Postgres adapter is, for the log and the metrics.
@@ -42,7 +42,7 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 		return nil, &FieldError{field + ".store", err.Error()}
 	}
 	l := &listener{field: field, address: c.Listen, store: store, adapter: adapterPostgres}
-	if l.gate, err = newGate(c, policy, store, s.keys, s.metrics, s.logger); err == nil {
+	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
 			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig,
 			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,
@@ -55,22 +55,33 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	s.metrics.Announce(admin.Listener{
 		Adapter: adapterPostgres, Name: c.Listen, Guarantee: strict, Policy: policy, Unsigned: c.AllowUnsigned,
 	})
+	l.watched = watch.Listener{
+		Name: c.Listen, Adapter: adapterPostgres, Gate: l.gate, Cut: c.OnLeaseEnd == cutBindings, Raises: eagerRaises(c.StoreConns),
+	}
 	l.announce = func() { announcePostgres(logger, c, l) }
 	return l, nil
 }
 
-func newGate(c Postgres, policy gate.Policy, store *pgstore.Store, keys *ticket.Remote, metrics *admin.Metrics, logger *slog.Logger) (*gate.Gate, error) {
-	return gate.New(gate.Config{
-		Listener: c.Listen, Adapter: adapterPostgres, Policy: policy, Verifier: keys, Store: store,
-		Cluster: keys.Cluster, AllowUnsigned: c.AllowUnsigned, RaiseTimeout: raiseTimeout(c.TakeoverTimeout),
-		Observer: metrics, Logger: logger,
-	})
+func newGate(c Postgres, policy gate.Policy, store *pgstore.Store, s *Server) (*gate.Gate, error) {
+	config := gate.Config{
+		Listener: c.Listen, Adapter: adapterPostgres, Policy: policy, Verifier: s.keys, Store: store,
+		Cluster: s.keys.Cluster, AllowUnsigned: c.AllowUnsigned, RaiseTimeout: raiseTimeout(c.TakeoverTimeout),
+		CutEnded: c.OnLeaseEnd == cutBindings, Observer: s.metrics, Logger: s.logger,
+	}
+	if s.known != nil {
+		config.Leases = s.known
+	}
+	return gate.New(config)
 }
+
+// eagerRaises is how many side connections of a store the watch may use at the same time. The rest is left to
+// clients who come.
+func eagerRaises(conns int) int { return min(4, max(1, conns/2)) }
 
 // announcePostgres says at the start what this listener promises and how it lets clients in.
 func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
 	logger.Info("listening", "address", l.addr().String(), "adapter", adapterPostgres, "guarantee", strict,
-		"policy", c.Policy, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream, "database", c.Database)
+		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream, "database", c.Database)
 	if c.AllowUnsigned {
 		logger.Warn("unsigned tokens are accepted: whoever can connect can fence everybody; for development only",
 			"field", l.field+".allow_unsigned")

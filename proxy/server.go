@@ -15,6 +15,7 @@ import (
 	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/proxy/admin"
 	"github.com/lychgate/lychgate/proxy/gate"
+	"github.com/lychgate/lychgate/proxy/watch"
 )
 
 // Deps is what a Server is given. Zero fields take a default.
@@ -32,6 +33,8 @@ type Server struct {
 	keys      *ticket.Remote
 	listeners []*listener
 	readiness *readiness
+	known     *watch.Known // nil without a watch
+	watch     *watch.Watch // nil without one
 	admin     net.Listener
 	bound     chan struct{} // closed when every address is listened on
 }
@@ -60,6 +63,13 @@ func New(config Config, deps Deps) (*Server, error) {
 		config: config, logger: deps.Logger.With("node", config.Node), registry: deps.Registry,
 		metrics: admin.NewMetrics(deps.Registry), keys: keys, bound: make(chan struct{}),
 	}
+	source, err := config.source(s.logger)
+	if err != nil {
+		return nil, err
+	}
+	if source != nil {
+		s.known = watch.NewKnown(watch.DefaultKnown, keys.Cluster)
+	}
 	for i, p := range config.Postgres {
 		l, err := newPostgres(fmt.Sprintf("postgres[%d]", i), p, s)
 		if err != nil {
@@ -69,7 +79,18 @@ func New(config Config, deps Deps) (*Server, error) {
 		s.listeners = append(s.listeners, l)
 	}
 	s.readiness = newReadiness(keys, s.checkedStores(), s.logger)
+	if source != nil {
+		s.watch = s.newWatch(source)
+	}
 	return s, nil
+}
+
+func (s *Server) newWatch(source watch.Source) *watch.Watch {
+	config := watch.Config{Source: source, Cluster: s.keys.Cluster, Known: s.known, Observer: s.metrics, Logger: s.logger}
+	for _, l := range s.listeners {
+		config.Listeners = append(config.Listeners, l.watched)
+	}
+	return watch.New(config)
 }
 
 func (s *Server) checkedStores() []checked {
@@ -109,6 +130,17 @@ func (s *Server) PostgresAddrs() []net.Addr {
 // Problems lists why the proxy should get no new connections now, one sentence each; empty: none.
 func (s *Server) Problems() []string { return s.readiness.problems() }
 
+// Degraded lists what does not work although the proxy is ready, one sentence each; empty: nothing.
+func (s *Server) Degraded() []string {
+	if s.watch == nil {
+		return nil
+	}
+	if err := s.watch.Problem(); err != nil {
+		return []string{fmt.Sprintf("the coordinator is not watched: floors rise at a new holder's first contact only: %v", err)}
+	}
+	return nil
+}
+
 // Bindings lists the live bindings of all listeners.
 func (s *Server) Bindings() []gate.BindingView {
 	var out []gate.BindingView
@@ -144,6 +176,9 @@ func (s *Server) Run(ctx context.Context) error {
 	var others errgroup.Group
 	others.Go(func() error { s.readiness.run(background); return nil })
 	others.Go(func() error { defer giveUp(); return s.serveAdmin(background) })
+	if s.watch != nil {
+		others.Go(func() error { s.watch.Run(background); return nil })
+	}
 	err := s.serve(serving)
 	stop()
 	return errors.Join(err, others.Wait())

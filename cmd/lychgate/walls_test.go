@@ -46,6 +46,7 @@ var walls = []wall{
 	{part: "proxy/gate", may: []string{"fencestore", "coordinator/ticket", "coordinator/lease"}, never: append([]string{"adapters/...", "fencestore/pgstore", "fencestore/memstore"}, outside...)},
 	{part: "proxy/gate/...", may: []string{"proxy/gate/...", "fencestore/...", "coordinator/ticket", "coordinator/lease"}, never: outside},
 	{part: "proxy/admin", may: []string{"proxy/gate", "fencestore"}, never: append([]string{"adapters/..."}, outside...)},
+	{part: "proxy/watch", may: []string{"proxy/gate", "fencestore/...", "coordinator/client/...", "coordinator/lockpb"}, never: append([]string{"adapters/..."}, outside...)},
 	{part: "proxy/...", may: []string{"proxy/...", "adapters/...", "fencestore/...", "coordinator/client", "coordinator/ticket", "coordinator/lease"}, never: outside},
 	{part: "adapters/adaptertest/...", may: []string{"adapters/adaptertest/...", "proxy/gate", "fencestore/..."}, never: outside},
 	{part: "adapters/postgres/...", may: []string{"adapters/postgres/...", "adapters/adaptertest", "proxy/gate", "fencestore"}, never: outside},

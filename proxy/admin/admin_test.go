@@ -18,10 +18,12 @@ import (
 
 type fakeSource struct {
 	problems []string
+	degraded []string
 	bindings []gate.BindingView
 }
 
 func (s *fakeSource) Problems() []string           { return s.problems }
+func (s *fakeSource) Degraded() []string           { return s.degraded }
 func (s *fakeSource) Bindings() []gate.BindingView { return s.bindings }
 
 func get(t *testing.T, h http.Handler, path string) (int, string, http.Header) {
@@ -107,6 +109,10 @@ func TestHealth(t *testing.T) {
 	s.problems = nil
 	if code, body, _ := get(t, h, "/readyz"); code != http.StatusOK || body != "ok\n" {
 		t.Errorf("readyz: %d %q", code, body)
+	}
+	s.degraded = []string{"no watch"}
+	if code, body, _ := get(t, h, "/readyz"); code != http.StatusOK || body != "ok\nno watch\n" {
+		t.Errorf("readyz while degraded: %d %q", code, body)
 	}
 	if code, _, _ := get(t, h, "/nothing"); code != http.StatusNotFound {
 		t.Errorf("unknown path: %d", code)

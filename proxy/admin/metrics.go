@@ -22,6 +22,7 @@ type Metrics struct {
 	ended            *prometheus.CounterVec
 	ready            *prometheus.GaugeVec
 	listener         *prometheus.GaugeVec
+	watch            watchMetrics
 }
 
 // takeoverBuckets are finest around the goal of 20 ms.
@@ -67,6 +68,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Always 1; the labels say what the listener promises and asks for.",
 		}, []string{"adapter", "listener", "guarantee", "policy", "unsigned"}),
 	}
+	m.watch = newWatchMetrics(reg)
 	reg.MustRegister(m.rejections, m.bindings, m.binds, m.takeovers, m.takeoverDuration, m.ended, m.ready, m.listener,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
@@ -92,6 +94,7 @@ func (m *Metrics) Announce(l Listener) {
 	m.takeoverDuration.WithLabelValues(l.Adapter)
 	m.ended.WithLabelValues(l.Adapter)
 	m.ready.WithLabelValues(l.Adapter, l.Name)
+	m.watch.announce(l)
 	m.listener.WithLabelValues(l.Adapter, l.Name, l.Guarantee, l.Policy.String(), strconv.FormatBool(l.Unsigned)).Set(1)
 }
 

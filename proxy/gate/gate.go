@@ -48,6 +48,9 @@ type Config struct {
 	Store    fencestore.Store
 	Cluster  func() string // the cluster of unsigned tokens; nil where they are not allowed
 
+	Leases   Leases // what the coordinator has told; nil: nothing
+	CutEnded bool   // refuse a claim whose lease is known to have ended, although nobody came after it
+
 	AllowUnsigned bool          // accept a bare resource and token: development only
 	RaiseTimeout  time.Duration // of one Raise or Bind; must be longer than the store's own takeover timeout: 15 s
 	ExplainFor    time.Duration // how long a floor may take to become visible after it ended a session: 2 s
@@ -93,6 +96,9 @@ func New(config Config) (*Gate, error) {
 	}
 	if config.Observer == nil {
 		config.Observer = nobody{}
+	}
+	if config.Leases == nil {
+		config.Leases = unknown{}
 	}
 	return &Gate{config: config, log: config.Logger, bound: map[key]map[*Session]struct{}{}}, nil
 }
@@ -211,11 +217,14 @@ func (g *Gate) Admit(ctx context.Context, what Shown) (Plan, error) {
 // Raise makes sure that the floors are at least the claims', as Admit does.
 func (g *Gate) Raise(ctx context.Context, claims []fencestore.Claim) error {
 	for _, claim := range claims {
+		if refusal := g.foresee(ctx, claim); refusal != nil {
+			return g.Refused(refusal)
+		}
 		accepted, err := g.raise(ctx, claim)
 		if err != nil {
 			return g.Refused(refusedByStore(claim, err))
 		}
-		g.accepted(claim, accepted)
+		g.accepted(claim, accepted, byContact)
 	}
 	return nil
 }
@@ -227,13 +236,13 @@ func (g *Gate) raise(ctx context.Context, claim fencestore.Claim) (fencestore.Ac
 }
 
 // accepted notes a takeover and tells this proxy's own sessions of older tokens why they were ended.
-func (g *Gate) accepted(claim fencestore.Claim, a fencestore.Accepted) {
+func (g *Gate) accepted(claim fencestore.Claim, a fencestore.Accepted, by string) {
 	if !a.Takeover {
 		return
 	}
 	g.config.Observer.TookOver(g.config.Adapter, a.Took, a.Ended)
 	g.log.Info("floor raised", "listener", g.config.Listener, "cluster", claim.Cluster, "resource", claim.Resource,
-		"token", uint64(claim.Token), "ended", a.Ended, "took", a.Took)
+		"token", uint64(claim.Token), "by", by, "ended", a.Ended, "took", a.Took)
 	g.endOlder(claim)
 }
 

@@ -54,11 +54,16 @@ func (s *Session) undo(ctx context.Context, joined []fencestore.Claim, refusal *
 	}
 }
 
-// join enters the claim into the table first, so that no end of its lease can slip between store and table. isNew
+// join enters the claim into the table first, so that neither an end of its lease nor a newer token can slip between
+// store and table: who is told of one looks at the table, and who has entered looks at what was told. isNew
 // says that there is something to leave again, or may be: a store that gives no clear answer may have bound it.
 func (s *Session) join(ctx context.Context, claim fencestore.Claim) (isNew bool, _ *Refusal) {
 	before, had, refusal := s.gate.enter(s, claim)
 	if refusal != nil {
+		return false, refusal
+	}
+	if refusal := s.gate.foresee(ctx, claim); refusal != nil {
+		s.gate.restore(s, claim, before, had)
 		return false, refusal
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.gate.config.RaiseTimeout)
@@ -71,7 +76,7 @@ func (s *Session) join(ctx context.Context, claim fencestore.Claim) (isNew bool,
 		return !had && !errors.As(err, &decided), refusedByStore(claim, err)
 	}
 	s.gate.config.Observer.BindTook(s.gate.config.Adapter, time.Since(begin))
-	s.gate.accepted(claim, accepted)
+	s.gate.accepted(claim, accepted, byContact)
 	return !had, nil
 }
 

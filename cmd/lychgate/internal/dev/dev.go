@@ -207,6 +207,9 @@ func (r *runner) startProxy(ctx context.Context, db database) error {
 	c := proxy.DefaultConfig()
 	c.Node, c.Admin, c.DrainTimeout = "dev", r.ports.admin, drainTimeout
 	c.Coordinators = r.urls()
+	for _, n := range r.ports.nodes {
+		c.Watch.Addresses = append(c.Watch.Addresses, n.grpc)
+	}
 	c.Postgres = []proxy.Postgres{{Listen: r.ports.proxy, Upstream: db.upstream, Database: appDatabase, Store: db.store}}
 	server, err := proxy.New(c.WithDefaults(), proxy.Deps{Logger: r.config.Logger})
 	if err != nil {
