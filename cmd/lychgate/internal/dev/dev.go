@@ -219,7 +219,7 @@ func (r *runner) startProxy(ctx context.Context, db database) error {
 	if err := r.stack.await(server.Bound()); err != nil {
 		return err
 	}
-	return untilEmpty(ctx, server.Problems)
+	return untilEmpty(ctx, func() []string { return append(server.Problems(), server.Degraded()...) })
 }
 
 // untilEmpty polls until there are no problems left, and says which there are when it may not wait any longer.
