@@ -8,7 +8,7 @@ ARGS ?=
 
 .PHONY: help
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 .PHONY: demo
 demo: setup build ## watch a zombie writer being stopped, with real processes
@@ -17,6 +17,13 @@ demo: setup build ## watch a zombie writer being stopped, with real processes
 .PHONY: test
 test: setup build ## run every test with the race detector
 	@$(tool) gotestsum --format pkgname-and-test-fails --format-hide-empty-pkg -- -race -timeout 15m $(ARGS) ./...
+
+.PHONY: test-versions
+test-versions: ## test the fence in the oldest and the newest PostgreSQL (RELEASES="14 15 16 17 18")
+	@set -e; for release in $(or $(RELEASES),14 18); do \
+		bin=$$(.ci/postgres $$release); echo "PostgreSQL $$release in $$bin"; \
+		POSTGRESQL_BIN=$$bin go test -count=1 $(ARGS) ./sql/... ./fencestore/pgstore; \
+	done
 
 .PHONY: build
 build: ## build bin/lychgate, one static binary

@@ -15,9 +15,20 @@ const oldest = 14
 // debian is where Debian keeps each release's programs, in a folder named for it.
 const debian = "/usr/lib/postgresql"
 
-// Binaries is the folder of the server's programs: the newest release below /usr/lib/postgresql, else the one on the
-// PATH; one that is older than 14 does not count. The error says what to install.
-func Binaries() (string, error) { return binariesBelow(debian) }
+// folderVariable names the environment variable that chooses the programs, for tests of another release.
+const folderVariable = "POSTGRESQL_BIN"
+
+// Binaries is the folder of the server's programs: what POSTGRESQL_BIN names, else the newest release below
+// /usr/lib/postgresql, else the one on the PATH; one that is older than 14 does not count. The error says what to install.
+func Binaries() (string, error) {
+	if bin := os.Getenv(folderVariable); bin != "" {
+		if release := releaseOf(bin); release < oldest {
+			return "", fmt.Errorf("%s: no server programs of PostgreSQL %d or newer in %s", folderVariable, oldest, bin)
+		}
+		return bin, nil
+	}
+	return binariesBelow(debian)
+}
 
 func binariesBelow(lib string) (string, error) {
 	newest, folder := oldest-1, ""

@@ -66,3 +66,20 @@ func TestBinariesChoosesTheNewestThatWillDo(t *testing.T) {
 		})
 	}
 }
+
+func TestBinariesThatTheEnvironmentNames(t *testing.T) {
+	bin := t.TempDir()
+	t.Setenv("POSTGRESQL_BIN", bin)
+	for _, release := range []string{"", "13.5"} {
+		if release != "" {
+			install(t, bin, release)
+		}
+		if got, err := Binaries(); err == nil || !strings.Contains(err.Error(), "POSTGRESQL_BIN") {
+			t.Errorf("release %q: got %q, %v; want it refused", release, got, err)
+		}
+	}
+	install(t, bin, "14.1")
+	if got, err := Binaries(); got != bin || err != nil {
+		t.Errorf("got %q, %v; want %q", got, err, bin)
+	}
+}
