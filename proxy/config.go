@@ -47,6 +47,7 @@ type Postgres struct {
 	Policy          string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
 	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
 	TLS             TLS           `koanf:"tls"`
+	UpstreamTLS     UpstreamTLS   `koanf:"upstream_tls"`
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
 	MaxConnections  int           `koanf:"max_connections"`
 	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
@@ -71,6 +72,16 @@ type CoordinatorTLS struct {
 type TLS struct {
 	Cert string `koanf:"cert"`
 	Key  string `koanf:"key"`
+}
+
+// UpstreamTLS is the leg to the server, in libpq's modes. Empty means plaintext.
+type UpstreamTLS struct {
+	Mode       string `koanf:"mode"`        // disable, prefer, require, verify-ca or verify-full; empty: disable
+	CA         string `koanf:"ca"`          // PEM file; empty: the CAs that the system trusts, for verify-full only
+	Cert       string `koanf:"cert"`        // the proxy's own, where the server asks for one
+	Key        string `koanf:"key"`         // of cert
+	ServerName string `koanf:"server_name"` // in the server's certificate; empty: the host of upstream
+	Direct     bool   `koanf:"direct"`      // without asking first: PostgreSQL 17 and later
 }
 
 // Log is how the process writes its log.
@@ -114,6 +125,7 @@ func (c Config) WithDefaults() Config {
 	for i, p := range c.Postgres {
 		d := DefaultPostgres()
 		d.Upstream, d.Database, d.Store, d.TLS, d.AllowUnsigned = p.Upstream, p.Database, p.Store, p.TLS, p.AllowUnsigned
+		d.UpstreamTLS = p.UpstreamTLS
 		override(&d.Listen, p.Listen)
 		override(&d.StoreConns, p.StoreConns)
 		override(&d.Policy, p.Policy)
@@ -191,6 +203,23 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
+	p.UpstreamTLS.validate(v, field+"upstream_tls", p.Upstream)
+}
+
+func (u UpstreamTLS) validate(v *validation, field, upstream string) {
+	mode := postgres.TLSMode(u.Mode)
+	if mode == "" || mode == postgres.TLSDisable {
+		u.Mode = ""
+		v.check(u == UpstreamTLS{}, field, "has no mode, or mode disable, and so the rest of it does nothing")
+		return
+	}
+	v.oneOf(field+".mode", u.Mode, postgres.TLSModes()...)
+	v.check(!strings.HasPrefix(upstream, "/"), field+".mode", "is "+u.Mode+", and upstream is a unix socket, over which there is no TLS")
+	v.check((u.Cert == "") == (u.Key == ""), field, "needs both cert and key, or neither")
+	v.check(mode != postgres.TLSVerifyCA || u.CA != "", field+".ca", "is missing: with verify-ca and the CAs that the system trusts, anybody could be the server")
+	v.check(mode != postgres.TLSPrefer || u.CA == "", field+".ca", "does nothing in mode prefer: say verify-full, or verify-ca")
+	v.check(mode != postgres.TLSPrefer || !u.Direct, field+".direct", "needs a mode that requires TLS: there is no plaintext behind it")
+	v.check(mode == postgres.TLSVerifyFull || u.ServerName == "", field+".server_name", "is looked at in mode verify-full only")
 }
 
 // validation gathers what is wrong, so that one run shows all of it.

@@ -29,7 +29,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
 		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", OnLeaseEnd: "cut",
-		TLS: TLS{Cert: "c", Key: "k"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
+		TLS: TLS{Cert: "c", Key: "k"}, UpstreamTLS: UpstreamTLS{Mode: "require"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
 	if got := c.WithDefaults().Postgres[0]; got != set {
@@ -77,6 +77,11 @@ func TestValidateNamesTheField(t *testing.T) {
 		"no store":               {func(c *Config) { c.Postgres[0].Store = "" }, "postgres[0].store", "is missing"},
 		"store elsewhere":        {func(c *Config) { c.Postgres[0].Database = "other" }, "postgres[0].store", `serves "other"`},
 		"bad store":              {func(c *Config) { c.Postgres[0].Store = "postgres://u:hunter2@h:x/app" }, "postgres[0].store", "not a PostgreSQL connection string"},
+		"server leg's mode":      {func(c *Config) { c.Postgres[0].UpstreamTLS.Mode = "allow" }, "postgres[0].upstream_tls.mode", "known are disable"},
+		"server leg, no mode":    {func(c *Config) { c.Postgres[0].UpstreamTLS.CA = "ca" }, "postgres[0].upstream_tls", "does nothing"},
+		"server leg's CA":        {func(c *Config) { c.Postgres[0].UpstreamTLS.Mode = "verify-ca" }, "postgres[0].upstream_tls.ca", "is missing"},
+		"server leg's key":       {func(c *Config) { c.Postgres[0].UpstreamTLS = UpstreamTLS{Mode: "require", Cert: "c"} }, "postgres[0].upstream_tls", "both cert and key"},
+		"TLS over a socket":      {func(c *Config) { c.Postgres[0].Upstream = "/run:5432"; c.Postgres[0].UpstreamTLS.Mode = "require" }, "postgres[0].upstream_tls.mode", "unix socket"},
 		"store conns":            {func(c *Config) { c.Postgres[0].StoreConns = 101 }, "postgres[0].store_conns", "between 1 and 100"},
 		"policy":                 {func(c *Config) { c.Postgres[0].Policy = "deny" }, "postgres[0].policy", "known are require"},
 		"on lease end":           {func(c *Config) { c.Postgres[0].OnLeaseEnd = "stop" }, "postgres[0].on_lease_end", "known are keep, cut"},

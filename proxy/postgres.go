@@ -1,9 +1,12 @@
 package proxy
 
 import (
+	"cmp"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres"
@@ -34,6 +37,10 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	if err != nil {
 		return nil, &FieldError{field + ".tls", err.Error()}
 	}
+	upstreamTLS, err := c.UpstreamTLS.load()
+	if err != nil {
+		return nil, &FieldError{field + ".upstream_tls", err.Error()}
+	}
 	logger := s.logger.With("listener", c.Listen)
 	store, err := pgstore.New(pgstore.Config{
 		DSN: c.Store, Conns: c.StoreConns, TakeoverTimeout: c.TakeoverTimeout, Logger: logger,
@@ -44,7 +51,7 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	l := &listener{field: field, address: c.Listen, store: store, adapter: adapterPostgres}
 	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
-			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig,
+			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS,
 			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,
 		})
 	}
@@ -81,7 +88,8 @@ func eagerRaises(conns int) int { return min(4, max(1, conns/2)) }
 // announcePostgres says at the start what this listener promises and how it lets clients in.
 func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
 	logger.Info("listening", "address", l.addr().String(), "adapter", adapterPostgres, "guarantee", strict,
-		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream, "database", c.Database)
+		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream,
+		"upstream_tls", cmp.Or(c.UpstreamTLS.Mode, string(postgres.TLSDisable)), "database", c.Database)
 	if c.AllowUnsigned {
 		logger.Warn("unsigned tokens are accepted: whoever can connect can fence everybody; for development only",
 			"field", l.field+".allow_unsigned")
@@ -98,4 +106,27 @@ func (t TLS) load() (*tls.Config, error) {
 		return nil, err
 	}
 	return &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}, nil
+}
+
+// load reads the files.
+func (u UpstreamTLS) load() (postgres.UpstreamTLS, error) {
+	out := postgres.UpstreamTLS{Mode: postgres.TLSMode(u.Mode), ServerName: u.ServerName, Direct: u.Direct}
+	if u.CA != "" {
+		pem, err := os.ReadFile(u.CA)
+		if err != nil {
+			return out, err
+		}
+		out.CA = x509.NewCertPool()
+		if !out.CA.AppendCertsFromPEM(pem) {
+			return out, fmt.Errorf("no certificate in %s", u.CA)
+		}
+	}
+	if u.Cert != "" {
+		certificate, err := tls.LoadX509KeyPair(u.Cert, u.Key)
+		if err != nil {
+			return out, err
+		}
+		out.Certificates = []tls.Certificate{certificate}
+	}
+	return out, nil
 }

@@ -40,15 +40,5 @@ func (s *Server) forwardCancel(ctx context.Context, body []byte) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1)) // until the server closes, so that the client sees it done
 }
 
-// dial opens a connection to the server.
-func (s *Server) dial(ctx context.Context) (net.Conn, error) {
-	network, address, err := ParseUpstream(s.config.Upstream)
-	if err != nil {
-		return nil, err
-	}
-	d := net.Dialer{Timeout: s.config.DialTimeout, KeepAliveConfig: keepAlive}
-	return d.DialContext(ctx, network, address)
-}
-
 // keepAlive finds a peer that is gone without a word within about a minute.
 var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 30 * time.Second, Interval: 10 * time.Second, Count: 3}

@@ -39,6 +39,7 @@ func TestMain(m *testing.M) {
 		HBA: []string{
 			"host all pw all password", "local all pw password", "host all md all md5", "local all md md5",
 			"host all scram all scram-sha-256", "local all scram scram-sha-256",
+			"hostssl all certified all cert", "hostssl all verified all scram-sha-256",
 		},
 		Log: &serverLog,
 	}, &server))

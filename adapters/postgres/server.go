@@ -26,6 +26,8 @@ type Config struct {
 	Gate     *gate.Gate
 	TLS      *tls.Config // for clients that ask for it; nil: plaintext only
 
+	UpstreamTLS UpstreamTLS // of the leg to the server
+
 	MaxConnections int           // client sessions, and as many clients again that have not introduced themselves: 1,000
 	HelloTimeout   time.Duration // from a client's connect to the end of its start-up message: 10 s
 	StartupTimeout time.Duration // from there to its first ReadyForQuery, takeovers included: 60 s
@@ -46,6 +48,9 @@ type Server struct {
 	config Config
 	log    *slog.Logger
 
+	upstreamNetwork, upstreamAddress string
+	upstreamTLS                      *tls.Config // nil: plaintext
+
 	slots     chan struct{} // one for each session
 	strangers chan struct{} // one for each of them that has shown no valid ticket and is not authenticated
 	unbinding chan struct{} // one for each ended session that waits for its backend to be gone
@@ -65,8 +70,13 @@ func New(config Config) (*Server, error) {
 	if config.Gate == nil {
 		return nil, errors.New("postgres: gate is missing")
 	}
-	if _, _, err := ParseUpstream(config.Upstream); err != nil {
+	network, address, err := ParseUpstream(config.Upstream)
+	if err != nil {
 		return nil, fmt.Errorf("postgres: upstream: %w", err)
+	}
+	upstreamTLS, err := config.UpstreamTLS.config(network, address)
+	if err != nil {
+		return nil, fmt.Errorf("postgres: upstream_tls: %w", err)
 	}
 	setDefault(&config.MaxConnections, 1000)
 	setDefault(&config.HelloTimeout, 10*time.Second)
@@ -81,6 +91,7 @@ func New(config Config) (*Server, error) {
 	}
 	return &Server{
 		config: config, log: config.Logger,
+		upstreamNetwork: network, upstreamAddress: address, upstreamTLS: upstreamTLS,
 		slots:     make(chan struct{}, config.MaxConnections),
 		strangers: make(chan struct{}, max(1, config.MaxConnections/2)),
 		unbinding: make(chan struct{}, maxUnbinding),

@@ -176,9 +176,7 @@ func (s *session) admit(ctx context.Context) error {
 func (s *session) connect(ctx context.Context) error {
 	conn, err := s.server.dial(ctx)
 	if err != nil {
-		f := fail(codeCannotConnect, "the database server cannot be reached")
-		f.err = err
-		return f
+		return s.unreachable(err)
 	}
 	_ = conn.SetDeadline(time.Now().Add(s.server.config.StartupTimeout)) // a dead connection fails on read
 	s.mu.Lock()
@@ -194,6 +192,18 @@ func (s *session) connect(ctx context.Context) error {
 	}
 	_, err = conn.Write(s.startup.Packet())
 	return err
+}
+
+// unreachable tells the client what it can know of why there is no connection to the server, and the operator the rest.
+func (s *session) unreachable(err error) error {
+	f := fail(codeCannotConnect, "the database server cannot be reached")
+	f.err = err
+	var insecure *tlsError
+	if errors.As(err, &insecure) {
+		f.notice.Message, f.notice.Detail = "the database server cannot be reached over TLS", insecure.detail+"."
+		s.log.Warn("no TLS with the server", "cause", err.Error())
+	}
+	return f
 }
 
 // join binds the session to what it has shown, and only then lets the client know that it may speak.
