@@ -37,7 +37,7 @@ type issuer struct {
 	server *httptest.Server
 }
 
-func newIssuer(t *testing.T) *issuer {
+func newIssuer(t testing.TB) *issuer {
 	t.Helper()
 	_, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -60,7 +60,7 @@ func newIssuer(t *testing.T) *issuer {
 	return i
 }
 
-func (i *issuer) ticket(t *testing.T, resource string, token lease.Token) string {
+func (i *issuer) ticket(t testing.TB, resource string, token lease.Token) string {
 	t.Helper()
 	id := lease.NewID(0, [14]byte{byte(token)})
 	raw, err := i.signer.Sign(ticket.Claims{
@@ -81,7 +81,7 @@ type running struct {
 	err  chan error
 }
 
-func start(t *testing.T, c Config) *running {
+func start(t testing.TB, c Config) *running {
 	t.Helper()
 	log := new(syncBuffer)
 	server, err := New(c.WithDefaults(), Deps{Logger: slog.New(slog.NewTextHandler(log, nil))})
@@ -102,7 +102,7 @@ func start(t *testing.T, c Config) *running {
 }
 
 // end stops the proxy and wants it to end well; once.
-func (r *running) end(t *testing.T) {
+func (r *running) end(t testing.TB) {
 	t.Helper()
 	r.stop()
 	select {
@@ -135,7 +135,7 @@ func (b *syncBuffer) String() string {
 	return b.buf.String()
 }
 
-func (r *running) admin(t *testing.T, path string) (int, string) {
+func (r *running) admin(t testing.TB, path string) (int, string) {
 	t.Helper()
 	response, err := http.Get("http://" + r.AdminAddr().String() + path)
 	if err != nil {
@@ -150,7 +150,7 @@ func (r *running) admin(t *testing.T, path string) (int, string) {
 }
 
 // awaitReadyz polls until /readyz answers with code and text.
-func (r *running) awaitReadyz(t *testing.T, code int, text string) {
+func (r *running) awaitReadyz(t testing.TB, code int, text string) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for {
@@ -165,7 +165,7 @@ func (r *running) awaitReadyz(t *testing.T, code int, text string) {
 	}
 }
 
-func (r *running) connect(t *testing.T, raw string) (*pgx.Conn, error) {
+func (r *running) connect(t testing.TB, raw string) (*pgx.Conn, error) {
 	t.Helper()
 	config, err := pgx.ParseConfig(fmt.Sprintf("postgres://app@%s/app?sslmode=disable", r.PostgresAddrs()[0]))
 	if err != nil {
@@ -181,7 +181,7 @@ func (r *running) connect(t *testing.T, raw string) (*pgx.Conn, error) {
 	return conn, err
 }
 
-func wantCode(t *testing.T, what string, err error, code string) {
+func wantCode(t testing.TB, what string, err error, code string) {
 	t.Helper()
 	if refusal, ok := errors.AsType[*pgconn.PgError](err); !ok || refusal.Code != code {
 		t.Errorf("%s: got %v, want SQLSTATE %s", what, err, code)
@@ -195,7 +195,7 @@ func detailOf(err error) string {
 	return ""
 }
 
-func appDatabase(t *testing.T) *pgserver.Server {
+func appDatabase(t testing.TB) *pgserver.Server {
 	t.Helper()
 	pg := pgtest.Start(t, pgserver.Config{})
 	root := pgtest.Connect(t, pg.DSN("postgres", "postgres"))

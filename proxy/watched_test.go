@@ -21,13 +21,13 @@ import (
 
 // quorum is a real coordinator of one node, which can be stopped and started again.
 type quorum struct {
-	t      *testing.T
+	t      testing.TB
 	config coordinator.Config
 	stop   func()
 	locks  *client.Client
 }
 
-func newQuorum(t *testing.T) *quorum {
+func newQuorum(t testing.TB) *quorum {
 	t.Helper()
 	addrs, err := freeport.Addresses(3)
 	if err != nil {
@@ -78,7 +78,7 @@ func (q *quorum) acquire(ctx context.Context, resource string) *client.Lease {
 }
 
 // proxy starts one, with a watch that is connected, or without any.
-func (q *quorum) proxy(t *testing.T, pg *pgserver.Server, watches bool, change func(*Config)) *running {
+func (q *quorum) proxy(t testing.TB, pg *pgserver.Server, watches bool, change func(*Config)) *running {
 	t.Helper()
 	c := DefaultConfig()
 	c.Admin, c.DrainTimeout = "127.0.0.1:0", patience
@@ -101,7 +101,7 @@ func (q *quorum) proxy(t *testing.T, pg *pgserver.Server, watches bool, change f
 	return r
 }
 
-func (r *running) awaitMetric(t *testing.T, line string) {
+func (r *running) awaitMetric(t testing.TB, line string) {
 	t.Helper()
 	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		_, body := r.admin(t, "/metrics")
@@ -115,7 +115,7 @@ func (r *running) awaitMetric(t *testing.T, line string) {
 }
 
 // busy is a session in an open transaction that has written.
-func (r *running) busy(t *testing.T, raw, text string) *pgx.Conn {
+func (r *running) busy(t testing.TB, raw, text string) *pgx.Conn {
 	t.Helper()
 	conn, err := r.connect(t, raw)
 	if err != nil {
@@ -130,7 +130,7 @@ func (r *running) busy(t *testing.T, raw, text string) *pgx.Conn {
 }
 
 // awaitEnd waits until the proxy has said its last word to the session, and wants it to be code.
-func awaitEnd(t *testing.T, what string, conn *pgx.Conn, code string) {
+func awaitEnd(t testing.TB, what string, conn *pgx.Conn, code string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
@@ -141,7 +141,7 @@ func awaitEnd(t *testing.T, what string, conn *pgx.Conn, code string) {
 	}
 }
 
-func wantNotes(t *testing.T, pg *pgserver.Server, want string) {
+func wantNotes(t testing.TB, pg *pgserver.Server, want string) {
 	t.Helper()
 	var got string
 	conn := pgtest.Connect(t, pg.DSN("postgres", "app"))
