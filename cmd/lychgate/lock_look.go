@@ -108,9 +108,10 @@ func lockBreakCommand(to *target) *cobra.Command {
 one is larger, and the next waiter is granted. It is written to the audit log. The holder
 learns of it at its next renewal.
 
-The old holder's ticket is refused from the first contact of a newer one with the store. To
-shut it out now, make that contact: "lychgate run RESOURCE -- true" takes the lock and is
-the newer holder.`,
+Proxies that watch the coordinator end the old holder's sessions at once, and refuse its
+ticket. Where none does, the ticket is refused from the first contact of a newer one with the
+store. To shut it out now, make that contact: "lychgate run RESOURCE -- true" takes the lock
+and is the newer holder.`,
 		Example: "  lychgate lock break ledger/eu",
 		Args:    named("RESOURCE"),
 		RunE: func(cmd *cobra.Command, args []string) error {

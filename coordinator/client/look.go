@@ -46,8 +46,8 @@ func look[T any](ctx context.Context, c *Client, ask func(context.Context) (T, e
 }
 
 // Break force-releases a resource: its lease ends at once, and a token is issued to nobody, so that every later
-// one is larger. The old holder's ticket is refused from the first contact of a newer one with the store, and
-// not before. It is repeated only while it has certainly not taken effect: a second break would end the
+// one is larger. A proxy that watches fences the old holder at once; otherwise its ticket is refused from the
+// first contact of a newer one with the store. It is repeated only while it has certainly not taken effect: a second break would end the
 // successor's lease.
 func (c *Client) Break(ctx context.Context, resource string) (*lockpb.BreakResponse, error) {
 	call, err := c.enter(ctx)

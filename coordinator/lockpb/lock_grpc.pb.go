@@ -51,7 +51,7 @@ type LocksClient interface {
 	// Cancel ends an acquire, whatever has become of it; also one that has not arrived yet.
 	Cancel(ctx context.Context, in *CancelRequest, opts ...grpc.CallOption) (*CancelResponse, error)
 	// Break force-releases a resource: its leases end, and a token is issued to nobody, so that every later one is larger.
-	// A store refuses the old holder's ticket from the first contact of a newer one.
+	// Proxies that watch fence the old holder at once; a store refuses its ticket from the first contact of a newer one.
 	Break(ctx context.Context, in *BreakRequest, opts ...grpc.CallOption) (*BreakResponse, error)
 	// Get tells who holds and who waits. Linearizable unless stale is set.
 	Get(ctx context.Context, in *GetRequest, opts ...grpc.CallOption) (*GetResponse, error)
@@ -236,7 +236,7 @@ type LocksServer interface {
 	// Cancel ends an acquire, whatever has become of it; also one that has not arrived yet.
 	Cancel(context.Context, *CancelRequest) (*CancelResponse, error)
 	// Break force-releases a resource: its leases end, and a token is issued to nobody, so that every later one is larger.
-	// A store refuses the old holder's ticket from the first contact of a newer one.
+	// Proxies that watch fence the old holder at once; a store refuses its ticket from the first contact of a newer one.
 	Break(context.Context, *BreakRequest) (*BreakResponse, error)
 	// Get tells who holds and who waits. Linearizable unless stale is set.
 	Get(context.Context, *GetRequest) (*GetResponse, error)
