@@ -83,16 +83,19 @@ func (r *relay) receive(m message) track.Effect {
 		}
 	}
 	effect := r.talk.Receive(m.typ, tag, status)
-	r.settle(effect)
+	if effect.Idle || effect.Outcome != track.None {
+		r.settle(effect)
+	}
 	return effect
 }
 
 // endTag names the command tags that the conversation has to tell apart, without allocating.
 func endTag(m message) string {
-	for _, tag := range [...]string{"COMMIT", "ROLLBACK"} {
-		if len(m.body) == len(tag)+1 && string(m.body[:len(tag)]) == tag {
-			return tag
-		}
+	switch string(m.body) {
+	case "COMMIT\x00":
+		return "COMMIT"
+	case "ROLLBACK\x00":
+		return "ROLLBACK"
 	}
 	return ""
 }

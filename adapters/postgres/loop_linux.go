@@ -3,9 +3,7 @@ package postgres
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -26,7 +24,8 @@ type loop struct {
 	free   []int32 // places
 	again  []*ride // those that have had their turn and have more to do
 
-	spareProcessor bool // others have one while the loop holds its own
+	waiting    waiting
+	processors int32 // that the process has, as it was not long ago
 
 	mu     sync.Mutex
 	posted []*ride // that are new, or are to be looked at
@@ -49,6 +48,10 @@ func newLoop() (*loop, error) {
 	if l.poll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
 		return nil, fmt.Errorf("epoll: %w", err)
 	}
+	if err := unix.SetNonblock(l.poll, true); err != nil { // or else Go's poller takes no copy of it
+		l.closeFiles()
+		return nil, fmt.Errorf("epoll: %w", err)
+	}
 	if l.alarm, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
 		l.closeFiles()
 		return nil, fmt.Errorf("eventfd: %w", err)
@@ -65,6 +68,7 @@ func newLoop() (*loop, error) {
 const edge = 1 << 31
 
 func (l *loop) closeFiles() {
+	l.closeParked()
 	for _, fd := range []int{l.poll, l.alarm} {
 		if fd >= 0 {
 			_ = unix.Close(fd) // nothing is left to be lost
@@ -122,39 +126,6 @@ func (l *loop) run() {
 			return
 		}
 	}
-}
-
-// brief is how long the loop waits in milliseconds without letting the runtime know. The runtime takes the processor away
-// from a goroutine that is in a system call, and watches closely while it does so, which costs a tenth of the CPU of a
-// small transaction. In this short time the processor is held instead; whoever needs it, the garbage collector, gets it by
-// a signal, which ends the wait.
-const brief = 5
-
-// wait takes the next events, or none where sessions want another turn or a signal came.
-func (l *loop) wait() (n int) {
-	switch {
-	case len(l.again) > 0:
-		return l.waitRaw(0)
-	case l.spareProcessor:
-		if n := l.waitRaw(brief); n > 0 {
-			return n
-		}
-	}
-	l.spareProcessor = runtime.GOMAXPROCS(0) > 1
-	n, err := unix.EpollWait(l.poll, l.events, -1)
-	if err != nil && !errors.Is(err, unix.EINTR) {
-		panic(fmt.Sprintf("postgres: epoll_wait: %v", err)) // the instance is the loop's own
-	}
-	return max(n, 0)
-}
-
-func (l *loop) waitRaw(milliseconds int) (n int) {
-	events, _, err := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(l.poll),
-		uintptr(unsafe.Pointer(&l.events[0])), uintptr(len(l.events)), uintptr(milliseconds), 0, 0)
-	if err != 0 {
-		return 0 // a signal came
-	}
-	return int(events)
 }
 
 // take deals with what the kernel reports of one socket.
