@@ -30,14 +30,33 @@ type Options struct {
 // State is what an installed database looks like.
 type State struct {
 	Installed  bool
-	Version    int      // of the schema; 0 when not installed
-	Latest     int      // the version that this program would install
-	Cluster    string   // "" while pinned to none
-	ProxyRoles []string // may call the functions
-	Floors     int64    // resources with a floor
-	Bindings   int64    // registered sessions, those that are gone included
-	Tables     []Table  // protected
-	Problems   []string // complete sentences; empty when all is well
+	Version    int       // of the schema; 0 when not installed
+	Latest     int       // the version that this program would install
+	Cluster    string    // "" while pinned to none
+	ProxyRoles []string  // may call the functions
+	Floors     int64     // resources with a floor
+	Folded     uint64    // every token below is refused, whatever the resource; 0: none yet
+	Bindings   int64     // registered sessions, those that are gone included
+	Sessions   []Session // of the bindings, the oldest first, at most MaxSessions
+	Tables     []Table   // protected
+	Problems   []string  // complete sentences; empty when all is well
+}
+
+// MaxSessions bounds the sessions of a State.
+const MaxSessions = 1000
+
+// Session is a registered session as the server shows it. There is no secret in it.
+type Session struct {
+	Cluster     string
+	Resource    string
+	Token       uint64
+	Shared      bool
+	PID         int32
+	State       string // as in pg_stat_activity; "gone" when only its row is left
+	Role        string // empty when it is gone, or when its role was dropped
+	Application string
+	Age         time.Duration // since it was bound, by the server's clock
+	Transaction time.Duration // how long its transaction is open; 0: none is
 }
 
 // Table is a protected table.

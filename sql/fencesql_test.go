@@ -182,6 +182,25 @@ func TestFloorRecordIsMonotone(t *testing.T) {
 	pgtest.Exec(t, admin, "update fence.floor set token = 43")
 }
 
+// A record goes only where the folded floor refuses what it refused.
+func TestFoldedFloorIsMonotone(t *testing.T) {
+	_, admin := installed(t)
+	pgtest.Exec(t, admin, `insert into fence.floor values ('c', 'a', 42, now()), ('c', 'b', 41, now()), ('d', 'b', 1, now());
+		insert into fence.folded values ('c', 42, now()); set session_replication_role = replica`)
+	for _, query := range []string{
+		"update fence.folded set token = 41", "update fence.folded set cluster = 'd'", "delete from fence.folded", "truncate fence.folded",
+		"delete from fence.floor where resource = 'a'", "delete from fence.floor where cluster = 'd'", "truncate fence.floor",
+	} {
+		_, err := admin.Exec(t.Context(), query)
+		wantState(t, err, "23514")
+	}
+	pgtest.Exec(t, admin, "update fence.folded set token = 43; delete from fence.floor where cluster = 'c'")
+	largest, err := fencesql.LargestFloor(t.Context(), admin)
+	if err != nil || largest != 43 {
+		t.Errorf("largest floor: got %d, %v, want the folded one", largest, err)
+	}
+}
+
 func TestStatusNamesRolesThatCanBecomeTheOwner(t *testing.T) {
 	_, admin := installed(t)
 	pgtest.Exec(t, admin, `create role "a maker" createrole; create role "a super" createrole superuser`)

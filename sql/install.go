@@ -171,7 +171,7 @@ func letIn(ctx context.Context, tx pgx.Tx, proxyRole string) error {
 		grant execute on function fence.bind(text, text, bigint, text, integer, bigint, integer),
 			fence.bind(text, text, bigint, text, integer, bigint, integer, boolean),
 			fence.unbind(text, text, integer, bigint, boolean), fence.sweep(), fence.floor_of(text, text),
-			fence.bindings(text, integer), fence.check_ready(text) to `+role).ReadAll()
+			fence.bindings(text, integer), fence.check_ready(text), fence.fold(text, bigint, integer) to `+role).ReadAll()
 	return err
 }
 

@@ -48,56 +48,13 @@ func TestGuardOfWhoHoldsShared(t *testing.T) {
 	pgtest.Exec(t, holder, "insert into note values (3)")
 }
 
-// downgrade makes of an installed database one of version 6: what script 7 has made goes, what it replaced comes back.
-func downgrade(t *testing.T, admin *pgx.Conn) {
-	t.Helper()
-	pgtest.Exec(t, admin, `drop function fence.bind(text, text, bigint, text, integer, bigint, integer, boolean);
-		drop function fence.bindings(text, integer);
-		create function fence.bindings(p_cluster text, p_limit integer,
-			out resource text, out token bigint, out lease text, out pid integer, out started bigint, out since bigint)
-			returns setof record language sql security definer set search_path = pg_catalog, pg_temp
-			as $$ select resource, token, lease, pid, started, fence.micros(since) from fence.binding $$;
-		alter function fence.bindings(text, integer) owner to fence_owner;
-		drop function fence.bound(text, boolean); drop function fence.holds_shared(text);
-		alter table fence.binding drop column shared; delete from fence.version where number >= 7`)
-}
-
-func TestUpgradeToModes(t *testing.T) {
-	name, admin := installed(t)
-	if _, err := fencesql.Install(t.Context(), admin, fencesql.Options{ProxyRole: "second_proxy"}); err != nil {
-		t.Fatal(err)
-	}
-	pgtest.Exec(t, admin, "create table note (id int); grant all on note to app")
-	protect(t, admin, "note", "'account/' || id", 1)
-	downgrade(t, admin)
-	holder := pgtest.Connect(t, server.DSN("app", name))
-	hold(t, admin, holder, "account/1", 5)
-	state, err := fencesql.Status(t.Context(), admin)
-	if err != nil || state.Version != 6 || len(state.Problems) != 1 || !strings.Contains(state.Problems[0], "lychgate sql install") {
-		t.Fatalf("status of the old schema: got %+v, %v, want it to name the install", state, err)
-	}
-	for range 2 {
-		state, err = fencesql.Install(t.Context(), admin, fencesql.Options{})
-		if err != nil || state.Version != state.Latest || len(state.Problems) != 0 || len(state.ProxyRoles) != 2 || state.Bindings != 1 {
-			t.Fatalf("upgrade: got %+v, %v", state, err)
-		}
-	}
-	pgtest.Exec(t, holder, "insert into note values (1)") // bound before there were modes
-	for _, role := range state.ProxyRoles {
-		proxy := pgtest.Connect(t, server.DSN(role, name))
-		pgtest.Exec(t, proxy, `select fence.bind('c', 'account/2', 1, 'h', null, null, 100, true);
-			select fence.bind('c', 'account/2', 1, 'h', null, null, 100); select shared from fence.bindings('c', 5)`)
-	}
-}
-
 // Rather than hold up everybody who binds, an installation gives up behind a transaction that does not end.
 func TestUpgradeBehindAnOpenWriter(t *testing.T) {
-	name, admin := installed(t)
+	name, admin := installedVersion(t, 6)
 	pgtest.Exec(t, admin, "create table note (id int); grant all on note to app")
 	protect(t, admin, "note", "'account/' || id", 1)
 	writer := pgtest.Connect(t, server.DSN("app", name))
 	hold(t, admin, writer, "account/1", 5)
-	downgrade(t, admin)
 	pgtest.Exec(t, admin, `create or replace function fence.holds(p_resource text) returns boolean
 		language sql security definer as $$ select exists (select from fence.binding) $$`)
 	pgtest.Exec(t, writer, "begin; insert into note values (1)")

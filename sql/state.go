@@ -42,8 +42,31 @@ func readState(ctx context.Context, tx pgx.Tx) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
+	if state.Version >= viewsVersion {
+		if err := readViews(ctx, tx, &state); err != nil {
+			return State{}, err
+		}
+	}
 	state.Problems, err = problems(ctx, tx, state)
 	return state, err
+}
+
+// viewsVersion is the first version that has the views.
+const viewsVersion = 9
+
+func readViews(ctx context.Context, tx pgx.Tx, state *State) error {
+	if err := tx.QueryRow(ctx, "select coalesce(max(folded), 0) from fence.status").Scan(&state.Folded); err != nil {
+		return err
+	}
+	rows, err := tx.Query(ctx, `select cluster, resource, token, shared, pid, state, coalesce(role::text, ''), coalesce(application_name, ''),
+			greatest(clock_timestamp() - since, '0'),
+			coalesce(greatest(clock_timestamp() - transaction_since, '0'), '0')
+		from fence.sessions order by since, resource, pid limit $1`, MaxSessions)
+	if err != nil {
+		return err
+	}
+	state.Sessions, err = pgx.CollectRows(rows, pgx.RowToStructByPos[Session])
+	return err
 }
 
 func protectedTables(ctx context.Context, tx pgx.Tx) ([]Table, error) {

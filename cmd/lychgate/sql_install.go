@@ -133,15 +133,30 @@ func mayForget(ctx context.Context, conn *pgx.Conn, forget bool) error {
 
 // stateView is a state as --json prints it.
 type stateView struct {
-	Installed  bool        `json:"installed"`
-	Version    int         `json:"version"`
-	Latest     int         `json:"latest"`
-	Cluster    string      `json:"cluster"`
-	ProxyRoles []string    `json:"proxyRoles"`
-	Floors     int64       `json:"floors"`
-	Bindings   int64       `json:"bindings"`
-	Tables     []tableView `json:"tables"`
-	Problems   []string    `json:"problems"`
+	Installed  bool          `json:"installed"`
+	Version    int           `json:"version"`
+	Latest     int           `json:"latest"`
+	Cluster    string        `json:"cluster"`
+	ProxyRoles []string      `json:"proxyRoles"`
+	Floors     int64         `json:"floors"`
+	Folded     uint64        `json:"folded,string"` // every token below is refused
+	Bindings   int64         `json:"bindings"`
+	Sessions   []sessionView `json:"sessions"` // of the bindings, the oldest first
+	Tables     []tableView   `json:"tables"`
+	Problems   []string      `json:"problems"`
+}
+
+type sessionView struct {
+	Cluster     string  `json:"cluster"`
+	Resource    string  `json:"resource"`
+	Token       uint64  `json:"token,string"`
+	Shared      bool    `json:"shared"`
+	PID         int32   `json:"pid"`
+	State       string  `json:"state"` // "gone" when the session has ended
+	Role        string  `json:"role"`
+	Application string  `json:"application"`
+	Age         float64 `json:"ageSeconds"`
+	Transaction float64 `json:"transactionSeconds"`
 }
 
 type tableView struct {
@@ -165,6 +180,9 @@ func printState(w io.Writer, s fencesql.State, asJSON bool) error {
 		"floors", strconv.FormatInt(s.Floors, 10),
 		"bindings", strconv.FormatInt(s.Bindings, 10),
 	}
+	if s.Folded > 0 {
+		pairs = append(pairs, "folded floor", strconv.FormatUint(s.Folded, 10))
+	}
 	for _, t := range s.Tables {
 		pairs = append(pairs, "protected", t.Name+" by "+t.Resource)
 	}
@@ -176,9 +194,15 @@ func printState(w io.Writer, s fencesql.State, asJSON bool) error {
 
 func viewState(s fencesql.State) stateView {
 	v := stateView{
-		Installed: s.Installed, Version: s.Version, Latest: s.Latest, Cluster: s.Cluster,
+		Installed: s.Installed, Version: s.Version, Latest: s.Latest, Cluster: s.Cluster, Folded: s.Folded, Sessions: []sessionView{},
 		ProxyRoles: append([]string{}, s.ProxyRoles...), Floors: s.Floors, Bindings: s.Bindings,
 		Tables: []tableView{}, Problems: append([]string{}, s.Problems...),
+	}
+	for _, one := range s.Sessions {
+		v.Sessions = append(v.Sessions, sessionView{
+			one.Cluster, one.Resource, one.Token, one.Shared, one.PID, one.State, one.Role, one.Application,
+			one.Age.Seconds(), one.Transaction.Seconds(),
+		})
 	}
 	for _, t := range s.Tables {
 		v.Tables = append(v.Tables, tableView(t))
