@@ -142,3 +142,18 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func BenchmarkParse(b *testing.B) {
+	for name, text := range map[string]string{
+		"select": "SELECT abalance FROM pgbench_accounts WHERE aid = 123456;",
+		"begin":  "BEGIN;",
+	} {
+		b.Run(name, func(b *testing.B) {
+			statement := []byte(text)
+			b.ReportAllocs()
+			for b.Loop() {
+				Parse(statement)
+			}
+		})
+	}
+}

@@ -1,7 +1,6 @@
 package sqltext
 
 import (
-	"bytes"
 	"strings"
 )
 
@@ -152,7 +151,11 @@ func parseControl(text []byte) Kind {
 // lexer takes tokens off the front of a text.
 type lexer struct{ rest []byte }
 
-func (l *lexer) space() { l.rest = bytes.TrimLeft(l.rest, " \t\n\v\f\r") }
+func (l *lexer) space() {
+	for len(l.rest) > 0 && isSpace(l.rest[0]) {
+		l.rest = l.rest[1:]
+	}
+}
 
 // word takes a word of any case, if it comes next and ends there.
 func (l *lexer) word(w string) bool {
