@@ -33,6 +33,7 @@ type Config struct {
 	Cluster        string         `koanf:"cluster"` // the cluster whose tickets count; empty: that of the first coordinator that answers
 	Admin          string         `koanf:"admin"`   // metrics, health and the table of bindings; not for the world
 	Postgres       []Postgres     `koanf:"postgres"`
+	Console        Console        `koanf:"console"`
 	DrainTimeout   time.Duration  `koanf:"drain_timeout"` // from a stop to cutting what still runs
 	Log            Log            `koanf:"log"`
 }
@@ -70,8 +71,9 @@ type CoordinatorTLS struct {
 
 // TLS is the certificate of a listener; empty means plaintext.
 type TLS struct {
-	Cert string `koanf:"cert"`
-	Key  string `koanf:"key"`
+	Cert     string `koanf:"cert"`
+	Key      string `koanf:"key"`
+	ClientCA string `koanf:"client_ca"` // verifies the certificates of clients that show one, for users of the console
 }
 
 // UpstreamTLS is the leg to the server, in libpq's modes. Empty means plaintext.
@@ -165,6 +167,7 @@ func (c Config) Validate() error {
 	c.validateWatch(&v)
 	v.address("admin", c.Admin)
 	v.check(c.DrainTimeout > 0, "drain_timeout", "is not above 0")
+	c.Console.validate(&v, c.Postgres)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")
 	v.check(len(c.Postgres) > 0, "postgres", "is empty: a proxy needs at least one listener")
@@ -203,6 +206,7 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
+	v.check(p.TLS.ClientCA == "" || p.TLS.Cert != "", field+"tls.client_ca", "needs a certificate of the listener's own: cert and key")
 	p.UpstreamTLS.validate(v, field+"upstream_tls", p.Upstream)
 }
 

@@ -2,9 +2,11 @@ package proxy
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/proxy/gate"
@@ -18,14 +20,17 @@ type server interface {
 
 // listener is one address in front of one store.
 type listener struct {
-	field    string // of the configuration
-	address  string
-	adapter  string
-	gate     *gate.Gate
-	store    fencestore.Store
-	server   server
-	watched  watch.Listener // as the watch sees it
-	announce func()         // called once it listens
+	field  string // of the configuration
+	config Postgres
+	// certificate is what clients are shown; nil in it: there is no TLS.
+	certificate *atomic.Pointer[tls.Certificate]
+	address     string
+	adapter     string
+	gate        *gate.Gate
+	store       fencestore.Store
+	server      server
+	watched     watch.Listener // as the watch sees it
+	announce    func()         // called once it listens
 
 	mu     sync.Mutex
 	listen net.Listener // nil before Run

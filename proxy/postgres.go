@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres"
@@ -33,7 +34,8 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	if err != nil {
 		return nil, &FieldError{field + ".policy", err.Error()}
 	}
-	tlsConfig, err := c.TLS.load()
+	certificate := new(atomic.Pointer[tls.Certificate])
+	tlsConfig, err := c.TLS.load(certificate)
 	if err != nil {
 		return nil, &FieldError{field + ".tls", err.Error()}
 	}
@@ -48,11 +50,12 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	if err != nil {
 		return nil, &FieldError{field + ".store", err.Error()}
 	}
-	l := &listener{field: field, address: c.Listen, store: store, adapter: adapterPostgres}
+	l := &listener{field: field, config: c, certificate: certificate, address: c.Listen, store: store, adapter: adapterPostgres}
 	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
 			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS,
 			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,
+			Console: s.consoleFor(),
 		})
 	}
 	if err != nil {
@@ -73,7 +76,7 @@ func newGate(c Postgres, policy gate.Policy, store *pgstore.Store, s *Server) (*
 	config := gate.Config{
 		Listener: c.Listen, Adapter: adapterPostgres, Policy: policy, Verifier: s.keys, Store: store,
 		Cluster: s.keys.Cluster, AllowUnsigned: c.AllowUnsigned, RaiseTimeout: raiseTimeout(c.TakeoverTimeout),
-		CutEnded: c.OnLeaseEnd == cutBindings, Observer: s.metrics, Logger: s.logger,
+		CutEnded: c.OnLeaseEnd == cutBindings, Numbers: &s.numbers, Observer: s.metrics, Logger: s.logger,
 	}
 	if s.known != nil {
 		config.Leases = s.known
@@ -96,16 +99,39 @@ func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
 	}
 }
 
-// load reads the certificate; nil without one.
-func (t TLS) load() (*tls.Config, error) {
+// certificate reads the certificate; nil without one.
+func (t TLS) certificate() (*tls.Certificate, error) {
 	if t.Cert == "" {
-		return nil, nil
+		return nil, nil //nolint:nilnil // there is none
 	}
 	certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
+	return &certificate, err
+}
+
+// load makes a configuration that shows whatever certificate is in current, where it puts the one of the files; nil without
+// one.
+func (t TLS) load(current *atomic.Pointer[tls.Certificate]) (*tls.Config, error) {
+	certificate, err := t.certificate()
+	if certificate == nil || err != nil {
+		return nil, err
+	}
+	current.Store(certificate)
+	config := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
+	}
+	if t.ClientCA == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(t.ClientCA)
 	if err != nil {
 		return nil, err
 	}
-	return &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}, nil
+	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
+	if !config.ClientCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("no certificate in %s", t.ClientCA)
+	}
+	return config, nil
 }
 
 // load reads the files.

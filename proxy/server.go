@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -22,6 +24,9 @@ import (
 type Deps struct {
 	Logger   *slog.Logger         // default: none
 	Registry *prometheus.Registry // default: one of its own
+	// Load reads the configuration anew, for Reload; nil: there is none to read. Level takes its log level.
+	Load  func() (Config, error)
+	Level *slog.LevelVar
 }
 
 // Server is one proxy.
@@ -37,6 +42,14 @@ type Server struct {
 	watch     *watch.Watch // nil without one
 	admin     net.Listener
 	bound     chan struct{} // closed when every address is listened on
+	console   *admin.Console
+	numbers   atomic.Uint64 // of bound connections
+	stopOnce  sync.Once
+	load      func() (Config, error)
+	level     *slog.LevelVar // nil: it does not change
+	reloading sync.Mutex
+	applied   Config        // guarded by reloading: what the latest reload left
+	stopping  chan struct{} // closed by Drain
 }
 
 // New checks the configuration and puts the proxy together. It reads certificates and their CAs; apart from
@@ -61,8 +74,11 @@ func New(config Config, deps Deps) (*Server, error) {
 	}
 	s := &Server{
 		config: config, logger: deps.Logger.With("node", config.Node), registry: deps.Registry,
-		metrics: admin.NewMetrics(deps.Registry), keys: keys, bound: make(chan struct{}),
+		metrics: admin.NewMetrics(deps.Registry), keys: keys, bound: make(chan struct{}), stopping: make(chan struct{}),
+		load: deps.Load, level: deps.Level, applied: config,
 	}
+	s.console = admin.NewConsole(s, s.logger)
+	s.console.SetUsers(config.Console.users())
 	source, err := config.source(s.logger)
 	if err != nil {
 		return nil, err
@@ -174,6 +190,7 @@ func (s *Server) Run(ctx context.Context) error {
 	serving, giveUp := context.WithCancel(ctx)
 	defer giveUp()
 	var others errgroup.Group
+	others.Go(func() error { s.awaitDrain(serving, giveUp); return nil })
 	others.Go(func() error { s.readiness.run(background); return nil })
 	others.Go(func() error { defer giveUp(); return s.serveAdmin(background) })
 	if s.watch != nil {

@@ -36,6 +36,8 @@ type Config struct {
 	EndTimeout     time.Duration // for telling an ended client why, when it does not read: 2 s
 	StuckCheck     time.Duration // between looks at whether a session whose client does not read has become stale: 2 s
 
+	Console Console // serves the virtual database ConsoleDatabase; nil: there is none
+
 	// EventLoops are the goroutines that carry the sessions without TLS, many each: one for each two processors. Below 0:
 	// none, and such a session has two goroutines of its own, as one with TLS has and every one on systems without epoll.
 	EventLoops int

@@ -148,6 +148,9 @@ func (s *session) admit(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err // an interrupt that came before was undone just now
 	}
+	if s.wantsConsole() {
+		return s.serveConsole(ctx)
+	}
 	if err := s.checkStartup(); err != nil {
 		return err
 	}

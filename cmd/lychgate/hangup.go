@@ -39,6 +39,6 @@ func hangUp(logger *slog.Logger, reload func() error) {
 		return
 	}
 	if err := reload(); err != nil {
-		logger.Error("SIGHUP: access rules and tokens not taken, the old ones go on", "error", err)
+		logger.Error("SIGHUP: new settings not taken, the old ones go on", "error", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 func TestServersSurviveSIGHUP(t *testing.T) {
 	free := freeAddresses(t, 3)
 	started := map[string]string{"proxy": "proxy started", "coordinator": "msg=ready"}
-	says := map[string]string{"proxy": "SIGHUP ignored", "coordinator": "no access rules to take anew"}
+	says := map[string]string{"proxy": "configuration taken anew", "coordinator": "no access rules to take anew"}
 	for name, args := range map[string][]string{
 		"proxy": {
 			"proxy", "--admin", "127.0.0.1:0", "--set", "postgres[0].listen=127.0.0.1:0", "--set", "postgres[0].upstream=127.0.0.1:1",

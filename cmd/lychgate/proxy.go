@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/spf13/cobra"
 
@@ -36,12 +37,14 @@ they are back.`,
 		if err != nil {
 			return err
 		}
-		logger := newLogger(cmd.ErrOrStderr(), c.Log.Level, c.Log.Format)
-		server, err := proxy.New(c, proxy.Deps{Logger: logger})
+		level := new(slog.LevelVar)
+		logger := newLoggerAt(cmd.ErrOrStderr(), level, c.Log.Level, c.Log.Format)
+		load := func() (proxy.Config, error) { return loadProxy(src) }
+		server, err := proxy.New(c, proxy.Deps{Logger: logger, Load: load, Level: level})
 		if err != nil {
 			return err
 		}
-		defer onHangup(context.WithoutCancel(cmd.Context()), logger, nil)()
+		defer onHangup(context.WithoutCancel(cmd.Context()), logger, server.Reload)()
 		return stopsWithin(cmd.Context(), c.DrainTimeout+stopReserve, server.Run)
 	}
 	return cmd

@@ -14,6 +14,7 @@ const bindingLimit = 1000
 
 // binding is one row of /bindings. 64-bit numbers are decimal strings, as everywhere in this product's JSON.
 type binding struct {
+	ID        uint64    `json:"id,string"` // of the connection, as the console's CUT takes it
 	Listener  string    `json:"listener"`
 	Adapter   string    `json:"adapter"`
 	Remote    string    `json:"remote"` // network address of the client

@@ -4,6 +4,7 @@ package admin
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +35,7 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 	adapter := []string{"adapter"}
 	m := &Metrics{
 		rejections: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "lychgate_fencing_rejections_total",
+			Name: rejectionsName,
 			Help: "Connections and statements refused by the fence.",
 		}, []string{"adapter", "reason"}),
 		bindings: prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -129,4 +130,33 @@ func (m *Metrics) TookOver(adapter string, took time.Duration, endedOlder int) {
 	m.takeovers.WithLabelValues(adapter).Inc()
 	m.takeoverDuration.WithLabelValues(adapter).Observe(took.Seconds())
 	m.ended.WithLabelValues(adapter).Add(float64(endedOlder))
+}
+
+const rejectionsName = "lychgate_fencing_rejections_total"
+
+// Figures are what a gatherer has counted, histograms as count and sum, with the labels of each as name=value.
+func Figures(from prometheus.Gatherer) ([]Figure, error) {
+	families, err := from.Gather()
+	var out []Figure
+	for _, family := range families {
+		for _, m := range family.GetMetric() {
+			var labels []string
+			for _, l := range m.GetLabel() {
+				labels = append(labels, l.GetName()+"="+l.GetValue())
+			}
+			add := func(suffix string, value float64) {
+				out = append(out, Figure{Name: family.GetName() + suffix, Labels: strings.Join(labels, " "), Value: value})
+			}
+			switch {
+			case m.GetCounter() != nil:
+				add("", m.GetCounter().GetValue())
+			case m.GetGauge() != nil:
+				add("", m.GetGauge().GetValue())
+			case m.GetHistogram() != nil:
+				add("_count", float64(m.GetHistogram().GetSampleCount()))
+				add("_sum", m.GetHistogram().GetSampleSum())
+			}
+		}
+	}
+	return out, err
 }

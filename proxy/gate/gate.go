@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -58,8 +59,9 @@ type Config struct {
 	MaxClaims     int           // tickets of one session: 8
 	MaxBindings   int           // of all live sessions: 100,000
 
-	Observer Observer     // nil: nobody
-	Logger   *slog.Logger // nil: none
+	Numbers  *atomic.Uint64 // gives connections their numbers, where several gates share them; nil: one of its own
+	Observer Observer       // nil: nobody
+	Logger   *slog.Logger   // nil: none
 }
 
 // Gate is one listener's gate. It is safe for concurrent use.
@@ -93,6 +95,9 @@ func New(config Config) (*Gate, error) {
 	setDefault(&config.MaxBindings, 100_000)
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	if config.Numbers == nil {
+		config.Numbers = new(atomic.Uint64)
 	}
 	if config.Observer == nil {
 		config.Observer = nobody{}

@@ -14,6 +14,7 @@ import (
 type Session struct {
 	gate   *Gate
 	id     fencestore.Session
+	number uint64 // unlike any other of this process
 	client string
 	end    func(*Refusal)
 	held   map[key]entry // guarded by gate.mu
@@ -23,7 +24,7 @@ type Session struct {
 // end is called when a binding of this session was ended by this gate, perhaps more than once; it only signals and
 // returns at once. The adapter counts what it then tells its client. Nothing is bound yet.
 func (g *Gate) Session(id fencestore.Session, client string, end func(*Refusal)) *Session {
-	return &Session{gate: g, id: id, client: client, end: end, held: map[key]entry{}}
+	return &Session{gate: g, id: id, number: g.config.Numbers.Add(1), client: client, end: end, held: map[key]entry{}}
 }
 
 // Join binds the session to every claim, in the plan's order, or to none of them: when one is refused the others

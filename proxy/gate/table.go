@@ -18,6 +18,7 @@ type entry struct {
 
 // BindingView is a live binding of this gate as the admin side shows it.
 type BindingView struct {
+	ID        uint64 // of the connection in this process; what Cut takes
 	Listener  string
 	Adapter   string
 	Remote    string // network address of the client
@@ -38,7 +39,7 @@ func (g *Gate) Bindings() []BindingView {
 		for s := range sessions {
 			e := s.held[k]
 			views = append(views, BindingView{
-				Listener: g.config.Listener, Adapter: g.config.Adapter, Remote: s.client,
+				ID: s.number, Listener: g.config.Listener, Adapter: g.config.Adapter, Remote: s.client,
 				Cluster: e.claim.Cluster, Resource: e.claim.Resource, Token: uint64(e.claim.Token),
 				Mode: e.claim.Mode.String(), LeaseHash: e.claim.LeaseHash,
 				Session: strconv.FormatInt(s.id.PID, 10), Since: e.since,
@@ -69,6 +70,25 @@ func (g *Gate) EndLease(hash string) int {
 	}
 	g.mu.Unlock()
 	return end(endings)
+}
+
+// Cut ends the bound connection of that number, by an operator's wish, and reports whether there is one. The floor stays:
+// the client may come back with the same ticket.
+func (g *Gate) Cut(number uint64) bool {
+	var endings []ending
+	g.mu.Lock()
+	for k, sessions := range g.bound {
+		for s := range sessions {
+			if s.number == number && len(endings) == 0 {
+				endings = append(endings, ending{s, &Refusal{
+					Reason: LeaseEnded, Claim: s.held[k].claim, Detail: "An operator has cut this connection.",
+					Hint: "Ask the operator before you come back.",
+				}})
+			}
+		}
+	}
+	g.mu.Unlock()
+	return end(endings) > 0
 }
 
 func leaseEnded(c fencestore.Claim) *Refusal {

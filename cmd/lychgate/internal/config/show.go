@@ -105,7 +105,7 @@ func textOf(v reflect.Value) (string, bool) {
 }
 
 var (
-	secretKey     = regexp.MustCompile(`(^|_)(password|passphrase|secret|token)$`)
+	secretKey     = regexp.MustCompile(`(^|_)(password|passphrase|secret|token|verifier)$`)
 	secretURL     = regexp.MustCompile(`(\w+://[^:/@\s]*:)\S+@`) // up to the last @: a password may hold any
 	secretKeyword = regexp.MustCompile(`(?i)\b(password|sslpassword|passphrase)(\s*=\s*)('(?:[^'\\]|\\.)*'|[^\s&]+)`)
 )
