@@ -181,6 +181,7 @@ type store struct {
 	mu     sync.Mutex
 	hangs  map[string]bool
 	fails  error
+	slow   time.Duration
 	raises int
 	floors int // that were asked for
 }
@@ -188,7 +189,7 @@ type store struct {
 func (s *store) Raise(ctx context.Context, claim fencestore.Claim) (fencestore.Accepted, error) {
 	s.mu.Lock()
 	s.raises++
-	hangs, err := s.hangs[claim.Resource], s.fails
+	hangs, err, slow := s.hangs[claim.Resource], s.fails, s.slow
 	s.mu.Unlock()
 	if hangs {
 		<-ctx.Done()
@@ -197,7 +198,9 @@ func (s *store) Raise(ctx context.Context, claim fencestore.Claim) (fencestore.A
 	if err != nil {
 		return fencestore.Accepted{}, err
 	}
-	return s.Store.Raise(ctx, claim)
+	accepted, err := s.Store.Raise(ctx, claim)
+	time.Sleep(slow)
+	return accepted, err
 }
 
 func (s *store) Floor(ctx context.Context, cluster, resource string) (fencestore.Floor, error) {

@@ -156,6 +156,7 @@ func TestRaiseThatHangs(t *testing.T) {
 		for token := fencestore.Token(2); token <= 1000; token++ {
 			f.from.tell(granted("stuck", token, ""))
 		}
+		f.from.tell(granted("stuck", 500, "")) // told late
 		f.seen.want(t, "waiting", &f.seen.waiting, 1)
 		f.from.tell(granted("free", 2, "l2"))
 		other.want(t, "beside one that hangs", gate.StaleToken)
@@ -280,6 +281,49 @@ func TestNothingIsWatchedBeforeTheClusterIsKnown(t *testing.T) {
 		synctest.Wait()
 		if err := f.watch.Problem(); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// The floor that goes up is not the newest any more: it goes up again, at once.
+func TestNewerTokenWhileARaiseRuns(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		f := start(t, false, nil)
+		f.bind("a", 1, "l1")
+		f.store.do(func() { f.store.slow = time.Second })
+		f.from.tell(granted("a", 2, "l2"))
+		between := f.bind("a", 2, "l2") // waits until the store has answered
+		f.from.tell(granted("a", 3, "l3"))
+		f.from.tell(granted("a", 4, "l4"))
+		time.Sleep(5 * time.Second)
+		synctest.Wait()
+		f.wantFloor("a", 4)
+		between.want(t, "between", gate.StaleToken)
+	})
+}
+
+func TestKnownForgetsTheOldest(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		known := watch.NewKnown(10, func() string { return cluster })
+		f := start(t, false, func(c *watch.Config, _ *fixture) { c.Known = known })
+		f.from.tell(granted("first", 1, "l"), ended("first", 1, "l"))
+		if known.Newest(cluster, "first") != 1 || !known.Ended("l") {
+			t.Error("it does not know what was told")
+		}
+		if known.Newest("another", "first") != 0 {
+			t.Error("it tells of another cluster")
+		}
+		for i := range 9 {
+			f.from.tell(granted(fmt.Sprint("r", i), 5, ""), granted(fmt.Sprint("r", i), 4, ""))
+		}
+		if known.Newest(cluster, "first") != 1 || known.Newest(cluster, "r0") != 5 {
+			t.Error("it has forgotten one of ten, or the newest token")
+		}
+		for i := range 20 {
+			f.from.tell(granted(fmt.Sprint("s", i), 5, fmt.Sprint(i)), ended(fmt.Sprint("s", i), 5, fmt.Sprint(i)))
+		}
+		if known.Newest(cluster, "first") != 0 || known.Ended("l") {
+			t.Error("it forgets nothing")
 		}
 	})
 }
