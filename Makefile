@@ -25,6 +25,11 @@ test-versions: ## test the fence in the oldest and the newest PostgreSQL (RELEAS
 		POSTGRESQL_BIN=$$bin go test -count=1 $(ARGS) ./sql/... ./fencestore/pgstore; \
 	done
 
+.PHONY: test-drivers
+test-drivers: ## run the drivers of other languages against the proxy
+	@deploy/setup.sh drivers
+	@LYCHGATE_DRIVERS=all go test -count=1 -timeout 10m $(ARGS) ./adapters/postgres/drivers
+
 .PHONY: build
 build: ## build bin/lychgate, one static binary
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lychgate ./cmd/lychgate

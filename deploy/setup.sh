@@ -27,6 +27,11 @@ command -v pgbouncer >/dev/null || [ -x "$pgbouncer" ] || missing+=(pgbouncer)
 command -v gcc >/dev/null || command -v clang >/dev/null || missing+=(gcc libc6-dev)
 command -v curl >/dev/null || missing+=(curl)
 command -v openssl >/dev/null || missing+=(openssl)
+if [ "${1:-}" = drivers ]; then # those of other languages, which `make test-drivers` runs
+	for package in python3-psycopg2 python3-asyncpg; do
+		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+	done
+fi
 if [ ${#missing[@]} = 0 ]; then
 	echo "setup: PostgreSQL in $(found)"
 	exit 0

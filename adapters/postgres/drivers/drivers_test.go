@@ -1,0 +1,111 @@
+// Package drivers_test runs what applications really use against the proxy: one program for each driver, in the driver's own
+// language, below testdata. Each prints a line for a case, "ok NAME" or "not ok NAME: WHY".
+package drivers_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// driver is a program of cases.
+type driver struct {
+	name       string
+	cases      int                                            // how many it has at least
+	everywhere bool                                           // what it needs is there wherever the other tests run
+	command    func(t *testing.T) (dir string, args []string) // builds what has to be built
+}
+
+// source is the absolute path of a file below testdata.
+func source(t *testing.T, name string) string {
+	t.Helper()
+	path, err := filepath.Abs(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// script is a program that an interpreter runs from its source.
+func script(file string, interpreter ...string) func(*testing.T) (string, []string) {
+	return func(t *testing.T) (string, []string) {
+		return t.TempDir(), append(interpreter, source(t, file))
+	}
+}
+
+// Debian's own interpreter: its packages are for no other.
+const python = "/usr/bin/python3"
+
+var drivers = []driver{
+	{name: "psycopg2", cases: 30, command: script("python/on_psycopg2.py", python, "-B")},
+	{name: "asyncpg", cases: 30, command: script("python/on_asyncpg.py", python, "-B")},
+}
+
+const patience = 3 * time.Minute
+
+// With LYCHGATE_DRIVERS=all every driver has to be there, as `make test-drivers` sees to; without, only what needs nothing
+// but PostgreSQL and Go is run.
+func TestDrivers(t *testing.T) {
+	for _, d := range drivers {
+		t.Run(d.name, func(t *testing.T) {
+			if !d.everywhere && os.Getenv("LYCHGATE_DRIVERS") != "all" {
+				t.Skip("make test-drivers runs it")
+			}
+			dir, args := d.command(t)
+			newWorld(t).run(d, dir, args)
+		})
+	}
+}
+
+// run runs a program of cases and makes a subtest of each.
+func (w *world) run(d driver, dir string, args []string) {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(w.t.Context(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
+	cmd.Dir, cmd.Env = dir, w.environment("drivers/"+d.name)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if got := report(w.t, out); got < d.cases {
+		w.t.Errorf("%d cases, want at least %d", got, d.cases)
+	}
+	if err != nil {
+		w.t.Errorf("%v: %v\n%s", args, err, &stderr)
+	}
+}
+
+// report makes a subtest of each line and counts them.
+func report(t *testing.T, out []byte) (cases int) {
+	t.Helper()
+	names := map[string]bool{}
+	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
+		line := lines.Text()
+		rest, failed := strings.CutPrefix(line, "not ok ")
+		name, why, _ := strings.Cut(rest, ": ")
+		if !failed {
+			var ok bool
+			if name, ok = strings.CutPrefix(line, "ok "); !ok {
+				t.Logf("%s", line)
+				continue
+			}
+		}
+		if names[name] {
+			t.Errorf("two cases are called %q", name)
+		}
+		names[name] = true
+		cases++
+		t.Run(name, func(t *testing.T) {
+			if failed {
+				t.Error(why)
+			}
+		})
+	}
+	return cases
+}
