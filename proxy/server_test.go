@@ -332,7 +332,7 @@ func TestSaysAtTheStartWhatItPromises(t *testing.T) {
 	r.end(t)
 	log := r.log.String()
 	for _, want := range []string{
-		"msg=listening", "guarantee=strict policy=require auth=relay", "policy=read-only",
+		"msg=listening", "guarantee=strict policy=require on_lease_end=keep auth=relay", "policy=read-only",
 		`level=WARN msg="unsigned tokens are accepted`, "postgres[1].allow_unsigned", `msg="proxy stopped"`,
 	} {
 		if !strings.Contains(log, want) {
