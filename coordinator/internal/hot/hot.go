@@ -3,7 +3,6 @@ package hot
 
 import (
 	"cmp"
-	"container/heap"
 	"slices"
 	"time"
 
@@ -100,9 +99,10 @@ func (s *Sketch) Asked(name lease.Resource) {
 	switch {
 	case r != nil:
 	case len(s.heap) < s.room:
-		r = &Resource{Name: name}
+		r = &Resource{Name: name, place: len(s.heap)}
 		s.places[name] = r
-		heap.Push(&s.heap, r)
+		s.heap = append(s.heap, r)
+		s.heap.rise(r)
 	default: // the least counted makes room, and the newcomer may have been asked for as often as it
 		r = s.heap[0]
 		delete(s.places, r.Name)
@@ -110,7 +110,7 @@ func (s *Sketch) Asked(name lease.Resource) {
 		s.places[name] = r
 	}
 	r.Acquires++
-	heap.Fix(&s.heap, r.place)
+	s.heap.sink(r)
 }
 
 // Refused counts an acquire that was refused, or whose wait ended without a lease.
@@ -149,21 +149,38 @@ func (s *Sketch) Top(most int, show func(lease.Resource) bool) []Resource {
 	return top[:min(len(top), most)]
 }
 
-// rising implements heap.Interface: the least counted first.
+// rising is a binary heap with the least counted first.
 type rising []*Resource
 
-func (h rising) Len() int           { return len(h) }
-func (h rising) Less(i, j int) bool { return h[i].Acquires < h[j].Acquires }
+// sink moves one down that was counted.
+func (h rising) sink(r *Resource) {
+	for {
+		least := 2*r.place + 1
+		if least >= len(h) {
+			return
+		}
+		if other := least + 1; other < len(h) && h[other].Acquires < h[least].Acquires {
+			least = other
+		}
+		if h[least].Acquires >= r.Acquires {
+			return
+		}
+		h.swap(r.place, least)
+	}
+}
 
-func (h rising) Swap(i, j int) {
+// rise moves a newcomer up.
+func (h rising) rise(r *Resource) {
+	for r.place > 0 {
+		parent := (r.place - 1) / 2
+		if h[parent].Acquires <= r.Acquires {
+			return
+		}
+		h.swap(r.place, parent)
+	}
+}
+
+func (h rising) swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].place, h[j].place = i, j
 }
-
-func (h *rising) Push(x any) {
-	r := x.(*Resource)
-	r.place = len(*h)
-	*h = append(*h, r)
-}
-
-func (h *rising) Pop() any { panic("hot: a sketch forgets nobody but for another") }

@@ -152,6 +152,8 @@ func (r *reader) command(b []byte) (lock.Command, bool) {
 func (r *reader) acquire() (lock.Command, bool) {
 	var c lock.Acquire
 	mode, id := LeaseMode(0), false
+	all := r.b
+	var request, owner, resource span
 	for r.more() {
 		if number, n, text := r.field(); text == nil {
 			switch number {
@@ -179,11 +181,11 @@ func (r *reader) acquire() (lock.Command, bool) {
 			case 2:
 				c.Client = lease.ClientID(r.same(&r.client, text))
 			case 3:
-				c.Request = lease.RequestID(r.text(text))
+				request = r.spanOf(all, text)
 			case 4:
-				c.Owner = r.text(text)
+				owner = r.spanOf(all, text)
 			case 5:
-				c.Resource = lease.Resource(r.text(text))
+				resource = r.spanOf(all, text)
 			case 9:
 				c.Lease, id = r.id(text), true
 			default:
@@ -192,7 +194,39 @@ func (r *reader) acquire() (lock.Command, bool) {
 		}
 	}
 	c.Mode = lease.Mode(mode)
+	c.Request, c.Owner, c.Resource = namesIn(all, request, owner, resource)
 	return c, r.ok && id && knownMode(mode)
+}
+
+// span is where a text is in the fields of a command; of an absent one zero.
+type span struct{ from, to int }
+
+// namesIn makes one string for all three: they stand together.
+func namesIn(all []byte, request, owner, resource span) (lease.RequestID, string, lease.Resource) {
+	first, end := len(all), 0
+	for _, s := range [...]span{request, owner, resource} {
+		if s.to > 0 {
+			first, end = min(first, s.from), max(end, s.to)
+		}
+	}
+	if end == 0 {
+		return "", "", ""
+	}
+	text := string(all[first:end])
+	cut := func(s span) string {
+		if s.to == 0 {
+			return ""
+		}
+		return text[s.from-first : s.to-first]
+	}
+	return lease.RequestID(cut(request)), cut(owner), lease.Resource(cut(resource))
+}
+
+// spanOf finds a text that was just read from all the fields of a command.
+func (r *reader) spanOf(all, text []byte) span {
+	r.ok = r.ok && utf8.Valid(text)
+	to := len(all) - len(r.b)
+	return span{to - len(text), to}
 }
 
 func (r *reader) renew() (lock.Command, bool) {
@@ -248,6 +282,17 @@ func (r *reader) more() bool { return r.ok && len(r.b) > 0 }
 
 // field takes the next field: a number, or bytes, which are not nil.
 func (r *reader) field() (number protowire.Number, n uint64, text []byte) {
+	if b := r.b; len(b) > 1 && b[0] >= 1<<3 && b[0]|b[1] < 0x80 { // as most are
+		number = protowire.Number(b[0] >> 3)
+		switch typ, end := protowire.Type(b[0]&7), 2+int(b[1]); {
+		case typ == protowire.VarintType:
+			r.b = b[2:]
+			return number, uint64(b[1]), nil
+		case typ == protowire.BytesType && end <= len(b):
+			r.b = b[end:]
+			return number, 0, b[2:end]
+		}
+	}
 	number, typ, size := protowire.ConsumeTag(r.b)
 	if size < 0 {
 		r.ok = false
