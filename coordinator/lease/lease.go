@@ -177,7 +177,11 @@ func (id ID) Hash() IDHash {
 }
 
 // String is the hash in unpadded URL-safe base64, 22 characters.
-func (h IDHash) String() string { return base64.RawURLEncoding.EncodeToString(h[:]) }
+func (h IDHash) String() string {
+	var text [22]byte
+	base64.RawURLEncoding.Encode(text[:], h[:])
+	return string(text[:])
+}
 
 // IsZero reports whether h is the zero value.
 func (h IDHash) IsZero() bool { return h == IDHash{} }

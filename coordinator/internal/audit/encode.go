@@ -25,13 +25,17 @@ func (l *line) append(to, at []byte) []byte {
 	if l.More {
 		to = append(to, `,"more":true`...)
 	}
-	to = appendText(to, "decision", l.Decision)
+	to = appendPlain(to, "decision", l.Decision)
 	to = appendFilled(to, "cause", l.Cause)
 	to = appendFilled(to, "command", l.Command)
 	to = appendFilled(to, "resource", l.Resource)
-	to = appendFilled(to, "lease", l.Lease)
+	if l.Lease != "" {
+		to = appendPlain(to, "lease", l.Lease)
+	}
 	to = appendNumber(to, "token", uint64(l.Token))
-	to = appendFilled(to, "mode", l.Mode)
+	if l.Mode != "" {
+		to = appendPlain(to, "mode", l.Mode)
+	}
 	to = appendFilled(to, "identity", l.Identity)
 	to = appendFilled(to, "client", l.Client)
 	to = appendFilled(to, "request", l.Request)
@@ -68,6 +72,15 @@ func appendFilled(to []byte, name, value string) []byte {
 		return to
 	}
 	return appendText(to, name, value)
+}
+
+// appendPlain is appendText of a word of this program, or a hash: nothing in it is ever escaped.
+func appendPlain(to []byte, name, value string) []byte {
+	to = append(to, `,"`...)
+	to = append(to, name...)
+	to = append(to, `":"`...)
+	to = append(to, value...)
+	return append(to, '"')
 }
 
 func appendText(to []byte, name, value string) []byte {
