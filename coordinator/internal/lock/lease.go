@@ -206,7 +206,11 @@ func (m *Machine) breakResource(c Break) Result {
 // end ends a lease and returns what it was. The caller promotes the next waiter.
 func (m *Machine) end(l slot, cause EndCause) Holder {
 	t := m.termsOf(l)
-	w, g := m.describe(l, &t)
+	g := m.describe(l, &t)
+	w := words{resource: g.Resource, id: g.Request}
+	if m.texts.owned(m.requests.peek(l).text()) {
+		w = m.wordsOf(l)
+	}
 	holder := g.holder()
 	m.emit(LeaseEnded{Holder: holder, Cause: cause, Request: g.Request})
 	m.leave(g.Resource, l)

@@ -311,3 +311,31 @@ func TestNamesAreComplete(t *testing.T) {
 		}
 	}
 }
+
+// A retry of what is over has to repeat the owner as it was given, also where it says no more than the client's name does.
+func TestTheOwnerOfWhatIsOverIsRemembered(t *testing.T) {
+	for _, owner := range []string{"", "c", "thread-1"} {
+		m := started(t, baseConfig())
+		index := m.Info().Index
+		apply := func(c lock.Command) lock.Result {
+			index++
+			results, _ := m.Apply(index, lock.Entry{Commands: []lock.Command{c}})
+			return results[0]
+		}
+		first := numbered(1, "c", "r", 0)
+		first.Owner = owner
+		apply(first)
+		apply(lock.Release{Identity: "me", Lease: first.Lease})
+		for _, other := range []string{"", "c", "thread-1"} {
+			again := first
+			again.Owner = other
+			want := lock.ReasonRequestMismatch
+			if other == owner {
+				want = lock.ReasonRequestEnded
+			}
+			if got, ok := apply(again).(lock.Refused); !ok || got.Reason != want {
+				t.Errorf("owner %q, retried with %q: got %v, want %v", owner, other, got.Reason, want)
+			}
+		}
+	}
+}

@@ -146,7 +146,7 @@ func (m *Machine) grantWaiter(w slot, late bool) {
 	t := m.termsOf(q)
 	t.waiter, t.token, t.since = none, token, m.now
 	m.respell(q, &t)
-	_, g := m.describe(q, &t)
+	g := m.describe(q, &t)
 	m.begin(q, &g, late)
 	m.unqueue(w)
 }

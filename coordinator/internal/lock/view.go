@@ -155,6 +155,15 @@ func (m *Machine) Deadline(id lease.ID) (LeaseTime, bool) {
 	return m.requests.peek(l).due, true
 }
 
+// Holder is the client of a live lease; false if it never was or has ended.
+func (m *Machine) Holder(id lease.ID) (lease.ClientID, bool) {
+	l, ok := m.findLease(id)
+	if !ok {
+		return "", false
+	}
+	return m.nameOf(m.requests.peek(l).client), true
+}
+
 // Lease describes a live lease; false if it never was or has ended.
 func (m *Machine) Lease(id lease.ID) (Grant, bool) {
 	l, ok := m.findLease(id)
@@ -184,15 +193,14 @@ func (m *Machine) Request(by lease.Identity, client lease.ClientID, id lease.Req
 
 func (m *Machine) grantOf(l slot) Grant {
 	t := m.termsOf(l)
-	_, g := m.describe(l, &t)
-	return g
+	return m.describe(l, &t)
 }
 
-// describe makes strings of what a lease, whose terms these are, calls things by.
-func (m *Machine) describe(l slot, t *terms) (words, Grant) {
+// describe is grantOf a lease whose terms these are.
+func (m *Machine) describe(l slot, t *terms) Grant {
 	q := m.requests.peek(l)
 	text, name := m.partiesOf(q)
-	return text, Grant{
+	return Grant{
 		Resource: text.resource, Lease: t.lease, Token: t.token, Mode: q.mode,
 		Identity: m.clients.peek(q.client).identity, Client: name, Request: text.id,
 		TTL: t.ttl, Since: t.since, Deadline: q.due,
