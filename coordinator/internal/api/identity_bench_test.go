@@ -21,7 +21,7 @@ func BenchmarkAdmit(b *testing.B) {
 	for name, security := range map[string]Security{"open": {}, "rules": {Rules: rules}} {
 		b.Run(name, func(b *testing.B) {
 			s := &Server{requestTimeout: time.Minute, watchman: newWatchman(prometheus.NewRegistry(), nil)}
-			s.config.Security, s.config.MaxCalls = security, 1000
+			s.config.Security, s.config.MaxCalls, s.leave = security, 1000, func() { s.calls.Add(-1) }
 			if security.Rules != nil {
 				s.callers = func(context.Context) lease.Identity { return "acme:worker" }
 			}

@@ -71,6 +71,7 @@ type Server struct {
 	closing context.Context // done once the node is stopping
 	close   context.CancelFunc
 	calls   atomic.Int64
+	leave   func() // counts a call out
 	cluster atomic.Pointer[string]
 	signer  atomic.Pointer[ticket.Signer]
 	roster  atomic.Pointer[[]Member]
@@ -108,6 +109,7 @@ func New(config Config, groups ...Group) (*Server, error) {
 	config.Steady = cmp.Or(config.Steady, defaultSteady)
 	config.Probe = cmp.Or(config.Probe, defaultProbe)
 	s := &Server{config: config, peers: newPeers(nil, config.Security.dial()), news: newNews(), stall: sessionStall, health: newHealth(), digesting: make(chan struct{}, 1), saving: make(chan struct{}, 1), firstReady: make(chan struct{})}
+	s.leave = func() { s.calls.Add(-1) }
 	s.signer.Store(config.Signer)
 	s.SetMembers(config.Members)
 	s.closing, s.close = context.WithCancel(context.Background())
@@ -145,7 +147,7 @@ func (s *Server) enter(keeps bool) (leave func(), refused *refusal) {
 		s.calls.Add(-1)
 		return nil, refuse(lockpb.Reason_OVERLOADED, "this node has too many calls in progress").retryAfter(time.Second)
 	}
-	return func() { s.calls.Add(-1) }, nil
+	return s.leave, nil
 }
 
 // clusterName is empty until the cluster is initialised; then it never changes, and is the same in all groups.

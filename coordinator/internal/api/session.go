@@ -45,8 +45,8 @@ type session struct {
 	room chan struct{} // capacity 1: the writer has sent something
 
 	mu       sync.Mutex
-	calls    map[uint64]*sessionCall   // those whose answer is wanted
-	here     map[*sessionCall]struct{} // those that a group will tell of
+	calls    map[uint64]*sessionCall // those whose answer is wanted
+	here     callList                // those that a group will tell of
 	told     []*sessionCall
 	answers  []*lockpb.Answer
 	inside   int  // calls that are not over, those whose caller is gone too
@@ -78,6 +78,9 @@ type sessionCall struct {
 	cancel   context.CancelFunc // of one that has a goroutine
 	gone     bool               // its caller is
 	answered bool
+	listed   bool // in the list of those that a group will tell of
+	before   *sessionCall
+	after    *sessionCall
 }
 
 // Answered implements group.Caller.
@@ -86,10 +89,9 @@ func (c *sessionCall) Answered(outcome group.Outcome, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	c.outcome, c.err = outcome, err
-	if _, waited := x.here[c]; !waited {
+	if !x.here.remove(c) {
 		return // the session is over, and has given it up
 	}
-	delete(x.here, c)
 	x.told = append(x.told, c)
 	signal(x.wake)
 }
@@ -135,7 +137,7 @@ func (s *Server) newSession(ctx context.Context) *session {
 	x := &session{
 		Server: s, identity: s.identity(ctx),
 		wake: make(chan struct{}, 1), room: make(chan struct{}, 1),
-		calls: make(map[uint64]*sessionCall), here: make(map[*sessionCall]struct{}),
+		calls: make(map[uint64]*sessionCall),
 	}
 	x.ctx, x.end = context.WithCancelCause(ctx)
 	x.calling, x.hush = context.WithCancel(x.ctx)
@@ -332,7 +334,7 @@ func (x *session) ready() (answers []*lockpb.Answer, idle error) {
 func (x *session) busy() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return len(x.here) > 0
+	return x.here.first != nil
 }
 
 // abandonAll gives up the calls of a session that is over, as if each had been abandoned, and waits for what has to be
@@ -376,8 +378,8 @@ func (x *session) settleGone() bool {
 func (x *session) giveUp() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	for c := range x.here {
+	for c := x.here.first; c != nil; c = x.here.first {
+		x.here.remove(c)
 		c.leave()
 	}
-	x.here = nil
 }

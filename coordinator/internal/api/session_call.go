@@ -161,7 +161,7 @@ func (x *session) beginHere(c *sessionCall, leading []submitter) bool {
 	c.Command, c.Caller = cmd, c
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.here[c] = struct{}{}
+	x.here.add(c)
 	return true
 }
 
@@ -227,7 +227,7 @@ func (x *session) abandon(id uint64) {
 	}
 	delete(x.calls, id)
 	c.gone = true
-	_, here := x.here[c]
+	here := c.listed
 	cancel := c.cancel
 	x.mu.Unlock()
 	if cancel != nil {
@@ -247,7 +247,7 @@ func (x *session) withdraw(c *sessionCall) bool {
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	delete(x.here, c)
+	x.here.remove(c)
 	return true
 }
 
@@ -255,12 +255,12 @@ func (x *session) withdraw(c *sessionCall) bool {
 func (x *session) expire(now time.Time) bool {
 	x.mu.Lock()
 	var late []*sessionCall
-	for c := range x.here {
+	for c := x.here.first; c != nil; c = c.after {
 		if !c.answered && now.After(c.until) {
 			late = append(late, c)
 		}
 	}
-	left := len(x.here) > 0
+	left := x.here.first != nil
 	x.mu.Unlock()
 	for _, c := range late {
 		if x.withdraw(c) {

@@ -40,7 +40,7 @@ type clientKey struct {
 
 // leases tells of live leases. false: it never was one, or has ended.
 type leases interface {
-	Lease(id lease.ID) (lock.Grant, bool)
+	Holder(id lease.ID) (lease.ClientID, bool)
 	Deadline(id lease.ID) (lock.LeaseTime, bool)
 }
 
@@ -63,8 +63,8 @@ func (p *proposal) prepare(cmd lock.Command, known leases) {
 	case lock.Detach:
 		p.client = clientKey{c.Identity, c.Client}
 	case lock.Release:
-		if grant, ok := known.Lease(c.Lease); ok {
-			p.client = clientKey{c.Identity, grant.Client}
+		if client, ok := known.Holder(c.Lease); ok {
+			p.client = clientKey{c.Identity, client}
 		}
 	case lock.Renew:
 		p.deadline, _ = known.Deadline(c.Lease)

@@ -172,9 +172,9 @@ func hasKey(m *lock.Machine, key lock.PutKey) bool {
 // leasesOf tells of the leases of a replica, waiting for the entry that is being applied.
 type leasesOf struct{ replica *replica }
 
-func (l leasesOf) Lease(id lease.ID) (grant lock.Grant, ok bool) {
-	l.replica.view(func(m *lock.Machine) { grant, ok = m.Lease(id) })
-	return grant, ok
+func (l leasesOf) Holder(id lease.ID) (client lease.ClientID, ok bool) {
+	l.replica.view(func(m *lock.Machine) { client, ok = m.Holder(id) })
+	return client, ok
 }
 
 func (l leasesOf) Deadline(id lease.ID) (deadline lock.LeaseTime, ok bool) {

@@ -1,9 +1,6 @@
 package group
 
-import (
-	"container/heap"
-	"container/list"
-)
+import "container/heap"
 
 // line is where the commands of one class stand. A proposal stands in at most one.
 type line interface {
@@ -12,19 +9,34 @@ type line interface {
 	drop(*proposal)
 }
 
-// fifo serves in the order of arrival.
-type fifo struct{ list list.List }
+// fifo serves in the order of arrival. It is a list through the proposals themselves.
+type fifo struct{ head, tail *proposal }
 
-func (f *fifo) add(p *proposal) { p.place = f.list.PushBack(p) }
-
-func (f *fifo) first() *proposal {
-	if f.list.Len() == 0 {
-		return nil
+func (f *fifo) add(p *proposal) {
+	p.ahead, p.behind = f.tail, nil
+	if f.tail != nil {
+		f.tail.behind = p
+	} else {
+		f.head = p
 	}
-	return f.list.Front().Value.(*proposal)
+	f.tail = p
 }
 
-func (f *fifo) drop(p *proposal) { f.list.Remove(p.place) }
+func (f *fifo) first() *proposal { return f.head }
+
+func (f *fifo) drop(p *proposal) {
+	if p.ahead != nil {
+		p.ahead.behind = p.behind
+	} else {
+		f.head = p.behind
+	}
+	if p.behind != nil {
+		p.behind.ahead = p.ahead
+	} else {
+		f.tail = p.ahead
+	}
+	p.ahead, p.behind = nil, nil
+}
 
 // byDeadline serves the lease that is nearest its end, and of two that are equally near the first that came.
 type byDeadline struct {

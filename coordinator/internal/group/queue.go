@@ -24,9 +24,10 @@ type proposal struct {
 	class    class
 	size     int
 	queued   bool
-	place    *list.Element // in a fifo
-	arrived  uint64        // in a line by deadline
-	position int           // in a line by deadline
+	ahead    *proposal // in a fifo
+	behind   *proposal // in a fifo
+	arrived  uint64    // in a line by deadline
+	position int       // in a line by deadline
 }
 
 // answer is how a proposal or a read ends.
@@ -54,7 +55,7 @@ type queue struct {
 	refusal *Error // why nothing is accepted; nil while the node leads
 	lines   [classes]line
 	queued  int
-	clients map[clientKey]*standing
+	clients map[clientKey]standing
 	reads   list.List
 }
 
@@ -75,7 +76,7 @@ func newQueue(limits Limits) *queue {
 		maxSize:  limits.BatchBytes / slices.Max(shareOf[:]),
 		ready:    make(chan struct{}, 1),
 		refusal:  &Error{Kind: NotLeader, Err: errNotServing},
-		clients:  make(map[clientKey]*standing),
+		clients:  make(map[clientKey]standing),
 		lines:    [classes]line{renewing: &byDeadline{}, ending: &fifo{}, acquiring: &fifo{}},
 	}
 }
@@ -134,12 +135,12 @@ func (q *queue) join(p *proposal) {
 	if p.client == (clientKey{}) {
 		return
 	}
-	s := q.clients[p.client]
-	if s == nil {
-		s = &standing{class: p.class}
-		q.clients[p.client] = s
+	s, queued := q.clients[p.client]
+	if !queued {
+		s.class = p.class
 	}
 	s.count++
+	q.clients[p.client] = s
 	p.class = s.class
 }
 
@@ -250,10 +251,14 @@ func (q *queue) remove(p *proposal) {
 	q.lines[p.class].drop(p)
 	p.queued = false
 	q.queued--
-	if s := q.clients[p.client]; s != nil {
-		if s.count--; s.count == 0 {
-			delete(q.clients, p.client)
-		}
+	if p.client == (clientKey{}) {
+		return
+	}
+	s := q.clients[p.client]
+	if s.count--; s.count == 0 {
+		delete(q.clients, p.client)
+	} else {
+		q.clients[p.client] = s
 	}
 }
 

@@ -28,8 +28,8 @@ func pushed(t *testing.T, q *queue, cmd lock.Command) *proposal {
 // leaseOfClient finds the lease {n, d} of client "n", with the deadline d.
 type leaseOfClient struct{}
 
-func (leaseOfClient) Lease(id lease.ID) (lock.Grant, bool) {
-	return lock.Grant{Client: lease.ClientID(fmt.Sprint(id[0])), Deadline: lock.LeaseTime(id[1])}, true
+func (leaseOfClient) Holder(id lease.ID) (lease.ClientID, bool) {
+	return lease.ClientID(fmt.Sprint(id[0])), true
 }
 
 func (leaseOfClient) Deadline(id lease.ID) (lock.LeaseTime, bool) { return lock.LeaseTime(id[1]), true }
