@@ -31,6 +31,8 @@ if [ "${1:-}" = drivers ]; then # those of other languages, which `make test-dri
 	for package in python3-psycopg2 python3-asyncpg; do
 		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 	done
+	command -v node >/dev/null || missing+=(nodejs)
+	command -v npm >/dev/null || missing+=(npm)
 fi
 if [ ${#missing[@]} = 0 ]; then
 	echo "setup: PostgreSQL in $(found)"

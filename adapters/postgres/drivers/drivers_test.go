@@ -39,12 +39,29 @@ func script(file string, interpreter ...string) func(*testing.T) (string, []stri
 	}
 }
 
+// node runs a program beside the packages of its lock file, which npm fetches.
+func node(file string) func(*testing.T) (string, []string) {
+	return func(t *testing.T) (string, []string) {
+		dir := t.TempDir()
+		if err := os.CopyFS(dir, os.DirFS(source(t, "node"))); err != nil {
+			t.Fatal(err)
+		}
+		npm := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--prefer-offline")
+		npm.Dir = dir
+		if out, err := npm.CombinedOutput(); err != nil {
+			t.Fatalf("npm ci: %v\n%s", err, out)
+		}
+		return dir, []string{"node", file}
+	}
+}
+
 // Debian's own interpreter: its packages are for no other.
 const python = "/usr/bin/python3"
 
 var drivers = []driver{
 	{name: "psycopg2", cases: 30, command: script("python/on_psycopg2.py", python, "-B")},
 	{name: "asyncpg", cases: 30, command: script("python/on_asyncpg.py", python, "-B")},
+	{name: "node-pg", cases: 30, command: node("on_pg.js")},
 }
 
 const patience = 3 * time.Minute
