@@ -34,6 +34,7 @@ type Config struct {
 	Admin          string         `koanf:"admin"`   // metrics, health and the table of bindings; not for the world
 	Postgres       []Postgres     `koanf:"postgres"`
 	Console        Console        `koanf:"console"`
+	ReusePort      bool           `koanf:"reuse_port"`    // another process of the same user may listen too, the next proxy before this one stops
 	DrainTimeout   time.Duration  `koanf:"drain_timeout"` // from a stop to cutting what still runs
 	Log            Log            `koanf:"log"`
 }
@@ -104,6 +105,7 @@ func DefaultConfig() Config {
 		Node:         "proxy",
 		Coordinators: []string{"http://127.0.0.1:7601"},
 		Admin:        "127.0.0.1:7610",
+		ReusePort:    true,
 		DrainTimeout: 30 * time.Second,
 		Log:          Log{Level: "info", Format: "text"},
 	}

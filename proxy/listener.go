@@ -36,8 +36,8 @@ type listener struct {
 	listen net.Listener // nil before Run
 }
 
-func (l *listener) open() error {
-	listen, err := net.Listen("tcp", l.address)
+func (l *listener) open(reuse bool) error {
+	listen, err := listenAt(l.address, reuse)
 	if err != nil {
 		return fmt.Errorf("%s.listen: %w", l.field, err)
 	}

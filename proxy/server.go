@@ -203,11 +203,11 @@ func (s *Server) Run(ctx context.Context) error {
 
 // open listens on every address, or on none.
 func (s *Server) open() (err error) {
-	if s.admin, err = net.Listen("tcp", s.config.Admin); err != nil {
+	if s.admin, err = listenAt(s.config.Admin, s.config.ReusePort); err != nil {
 		return fmt.Errorf("admin: %w", err)
 	}
 	for i, l := range s.listeners {
-		if err := l.open(); err != nil {
+		if err := l.open(s.config.ReusePort); err != nil {
 			_ = s.admin.Close()
 			for _, opened := range s.listeners[:i] {
 				_ = opened.listen.Close()
@@ -221,18 +221,35 @@ func (s *Server) open() (err error) {
 // serve runs the listeners until ctx is done or one breaks, then drains all.
 func (s *Server) serve(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
+	serving, shut := context.WithCancel(context.WithoutCancel(ctx))
+	defer shut()
 	for _, l := range s.listeners {
-		group.Go(func() error { return l.serve(ctx) })
+		group.Go(func() error { return l.serve(serving) })
 	}
 	group.Go(func() error {
 		<-ctx.Done()
 		s.readiness.drain()
 		s.logger.Info("draining", "timeout", s.config.DrainTimeout, "bindings", len(s.Bindings()))
+		s.giveWay()
+		shut()
 		return nil
 	})
 	err := group.Wait()
 	s.logger.Info("proxy stopped")
 	return err
+}
+
+// giveWay leaves new connections to the next process, if there is one, and takes those that had begun.
+func (s *Server) giveWay() {
+	if !s.config.ReusePort {
+		return
+	}
+	for _, l := range s.listeners {
+		if err := steerAway(l.listen); err != nil {
+			s.logger.Warn("the kernel does not steer connections to the next process: those of the last instant may be reset", "listener", l.address, "error", err)
+		}
+	}
+	time.Sleep(handOver)
 }
 
 // Bounds of the admin side's connections.

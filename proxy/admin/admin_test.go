@@ -129,7 +129,7 @@ func TestBindings(t *testing.T) {
 	}
 	h := Handler(s, prometheus.NewRegistry())
 	code, body, header := get(t, h, "/bindings?resource=r/7")
-	want := `{"bindings":[{"listener":"l","adapter":"postgres","remote":"127.0.0.1:9","cluster":"c","resource":"r/7",` +
+	want := `{"bindings":[{"id":"0","listener":"l","adapter":"postgres","remote":"127.0.0.1:9","cluster":"c","resource":"r/7",` +
 		`"token":"9007199254740991","mode":"shared","leaseHash":"h","session":"42","since":"1970-01-01T00:00:01Z"}],"total":1}` + "\n"
 	if code != http.StatusOK || body != want || header.Get("Content-Type") != "application/json" {
 		t.Errorf("got %d %v\n%s\nwant\n%s", code, header, body, want)
