@@ -50,6 +50,7 @@ type Postgres struct {
 	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
 	TLS             TLS           `koanf:"tls"`
 	UpstreamTLS     UpstreamTLS   `koanf:"upstream_tls"`
+	Auth            Auth          `koanf:"auth"`
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
 	MaxConnections  int           `koanf:"max_connections"`
 	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
@@ -87,6 +88,19 @@ type UpstreamTLS struct {
 	Direct     bool   `koanf:"direct"`      // without asking first: PostgreSQL 17 and later
 }
 
+// Auth is how clients authenticate: with the server, the messages passing through (relay), or with the proxy, which holds
+// their SCRAM verifiers and logs in for them with what they prove (scram).
+type Auth struct {
+	Method string `koanf:"method"` // relay or scram; empty: relay
+	File   string `koanf:"file"`   // of scram: see postgres.Verifiers
+}
+
+// The methods of Auth.
+const (
+	AuthRelay = "relay"
+	AuthScram = "scram"
+)
+
 // Log is how the process writes its log.
 type Log struct {
 	Level  string `koanf:"level"`  // debug, info, warn or error
@@ -115,6 +129,7 @@ func DefaultConfig() Config {
 func DefaultPostgres() Postgres {
 	return Postgres{
 		Listen:          "127.0.0.1:7632",
+		Auth:            Auth{Method: AuthRelay},
 		StoreConns:      pgstore.DefaultConns,
 		Policy:          gate.Require.String(),
 		OnLeaseEnd:      keepBindings,
@@ -130,6 +145,8 @@ func (c Config) WithDefaults() Config {
 		d := DefaultPostgres()
 		d.Upstream, d.Database, d.Store, d.TLS, d.AllowUnsigned = p.Upstream, p.Database, p.Store, p.TLS, p.AllowUnsigned
 		d.UpstreamTLS = p.UpstreamTLS
+		d.Auth.File = p.Auth.File
+		override(&d.Auth.Method, p.Auth.Method)
 		override(&d.Listen, p.Listen)
 		override(&d.StoreConns, p.StoreConns)
 		override(&d.Policy, p.Policy)
@@ -210,6 +227,9 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
 	v.check(p.TLS.ClientCA == "" || p.TLS.Cert != "", field+"tls.client_ca", "needs a certificate of the listener's own: cert and key")
 	p.UpstreamTLS.validate(v, field+"upstream_tls", p.Upstream)
+	v.oneOf(field+"auth.method", p.Auth.Method, AuthRelay, AuthScram)
+	v.check(p.Auth.Method != AuthScram || p.Auth.File != "", field+"auth.file", "is missing: with method scram it holds the users' verifiers")
+	v.check(p.Auth.Method != AuthRelay || p.Auth.File == "", field+"auth.file", "does nothing with method relay: say auth.method: scram")
 }
 
 func (u UpstreamTLS) validate(v *validation, field, upstream string) {

@@ -29,7 +29,7 @@ func TestDefaultsAreValid(t *testing.T) {
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
 		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", OnLeaseEnd: "cut",
-		TLS: TLS{Cert: "c", Key: "k"}, UpstreamTLS: UpstreamTLS{Mode: "require"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
+		TLS: TLS{Cert: "c", Key: "k"}, UpstreamTLS: UpstreamTLS{Mode: "require"}, Auth: Auth{"scram", "f"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
 	if got := c.WithDefaults().Postgres[0]; got != set {
@@ -81,6 +81,9 @@ func TestValidateNamesTheField(t *testing.T) {
 		"server leg, no mode":    {func(c *Config) { c.Postgres[0].UpstreamTLS.CA = "ca" }, "postgres[0].upstream_tls", "does nothing"},
 		"server leg's CA":        {func(c *Config) { c.Postgres[0].UpstreamTLS.Mode = "verify-ca" }, "postgres[0].upstream_tls.ca", "is missing"},
 		"server leg's key":       {func(c *Config) { c.Postgres[0].UpstreamTLS = UpstreamTLS{Mode: "require", Cert: "c"} }, "postgres[0].upstream_tls", "both cert and key"},
+		"auth":                   {func(c *Config) { c.Postgres[0].Auth.Method = "md5" }, "postgres[0].auth.method", "known are relay, scram"},
+		"scram without a file":   {func(c *Config) { c.Postgres[0].Auth.Method = "scram" }, "postgres[0].auth.file", "is missing"},
+		"a file without scram":   {func(c *Config) { c.Postgres[0].Auth.File = "f" }, "postgres[0].auth.file", "does nothing"},
 		"TLS over a socket":      {func(c *Config) { c.Postgres[0].Upstream = "/run:5432"; c.Postgres[0].UpstreamTLS.Mode = "require" }, "postgres[0].upstream_tls.mode", "unix socket"},
 		"store conns":            {func(c *Config) { c.Postgres[0].StoreConns = 101 }, "postgres[0].store_conns", "between 1 and 100"},
 		"policy":                 {func(c *Config) { c.Postgres[0].Policy = "deny" }, "postgres[0].policy", "known are require"},

@@ -21,7 +21,6 @@ import (
 const (
 	adapterPostgres = "postgres"
 	strict          = "strict" // refusing and writing are decided by the store itself
-	relayedAuth     = "relay"  // the client authenticates with the server; messages pass through
 )
 
 // raiseTimeout is how long the gate waits for the store, which bounds itself by twice the takeover timeout and a
@@ -43,6 +42,10 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	if err != nil {
 		return nil, &FieldError{field + ".upstream_tls", err.Error()}
 	}
+	verifiers, err := c.Auth.load()
+	if err != nil {
+		return nil, &FieldError{field + ".auth.file", err.Error()}
+	}
 	logger := s.logger.With("listener", c.Listen)
 	store, err := pgstore.New(pgstore.Config{
 		DSN: c.Store, Conns: c.StoreConns, TakeoverTimeout: c.TakeoverTimeout, Logger: logger,
@@ -53,7 +56,7 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	l := &listener{field: field, config: c, certificate: certificate, address: c.Listen, store: store, adapter: adapterPostgres}
 	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
-			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS,
+			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS, Verifiers: verifiers,
 			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,
 			Console: s.consoleFor(),
 		})
@@ -91,7 +94,7 @@ func eagerRaises(conns int) int { return min(4, max(1, conns/2)) }
 // announcePostgres says at the start what this listener promises and how it lets clients in.
 func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
 	logger.Info("listening", "address", l.addr().String(), "adapter", adapterPostgres, "guarantee", strict,
-		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", relayedAuth, "tls", c.TLS.Cert != "", "upstream", c.Upstream,
+		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", c.Auth.Method, "tls", c.TLS.Cert != "", "upstream", c.Upstream,
 		"upstream_tls", cmp.Or(c.UpstreamTLS.Mode, string(postgres.TLSDisable)), "database", c.Database)
 	if c.AllowUnsigned {
 		logger.Warn("unsigned tokens are accepted: whoever can connect can fence everybody; for development only",
@@ -155,4 +158,12 @@ func (u UpstreamTLS) load() (postgres.UpstreamTLS, error) {
 		out.Certificates = []tls.Certificate{certificate}
 	}
 	return out, nil
+}
+
+// load reads the verifiers; nil for the method relay.
+func (a Auth) load() (*postgres.Verifiers, error) {
+	if a.Method != AuthScram {
+		return nil, nil
+	}
+	return postgres.OpenVerifiers(a.File)
 }

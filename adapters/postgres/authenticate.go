@@ -10,6 +10,7 @@ import (
 
 // Requests in an Authentication message that the client answers. The others it only takes note of.
 const (
+	authOK           = 0
 	authCleartext    = 3
 	authMD5          = 5
 	authGSS          = 7
@@ -17,14 +18,22 @@ const (
 	authSSPI         = 9
 	authSASL         = 10
 	authSASLContinue = 11
+	authSASLFinal    = 12
 )
 
 // maxAuthAnswer is the longest answer that PostgreSQL itself takes from a client that is not authenticated yet.
 const maxAuthAnswer = 65_535
 
 // authenticate passes messages through until the server is ready. Nothing is understood but who speaks next: so the
-// server's own rules decide, and the proxy never learns a password. ReadyForQuery is held back.
+// server's own rules decide, and the proxy never learns a password. With Verifiers the client proves its password to
+// the proxy first, which then answers the server. ReadyForQuery is held back.
 func (s *session) authenticate(_ context.Context) error {
+	if s.server.config.Verifiers != nil {
+		if err := s.verifyClient(); err != nil {
+			return err
+		}
+	}
+	defer func() { s.login = nil }() // secrets are not kept
 	for {
 		typ, size, err := s.fromServer.Next()
 		if err != nil {
@@ -39,6 +48,17 @@ func (s *session) authenticate(_ context.Context) error {
 			s.heldBack = message
 			s.server.introduce(s)
 			return nil
+		}
+		if typ == 'R' && s.login != nil {
+			pass, err := s.answerServer(message[5:])
+			if err != nil {
+				return err
+			}
+			if !pass {
+				continue
+			}
+		} else if typ == 'R' {
+			message = s.withoutBinding(message)
 		}
 		if _, err := s.client.Write(message); err != nil {
 			return fmt.Errorf("client: %w", err)
@@ -88,6 +108,15 @@ func (s *session) relayAnswer() error {
 		return fmt.Errorf("client: %w", err)
 	case typ != 'p' || size > maxAuthAnswer:
 		return &wire.FrameError{Reason: fmt.Sprintf("message %q of %d bytes in place of an answer to the server's question", typ, size)}
+	}
+	if s.stripped && s.fromClient.Fits() {
+		body, err := s.fromClient.Peek(size)
+		if err != nil {
+			return fmt.Errorf("client: %w", err)
+		}
+		if err := s.checkBinding(body); err != nil {
+			return err
+		}
 	}
 	if _, err := s.upstream.Write(wire.AppendHeader(nil, typ, size)); err != nil {
 		return fmt.Errorf("server: %w", err)

@@ -26,9 +26,11 @@ const (
 	codeAdminShutdown      = "57P01"
 	codeCannotConnect      = "57P03"
 	codeInvalidCatalog     = "3D000"
+	codeNotAuthorized      = "28000"
 	codeProtocolViolation  = "08P01"
 	codeTooManyConnections = "53300"
 	codeUnsupported        = "0A000"
+	codeWrongPassword      = "28P01"
 )
 
 // sqlstate is the table from the gate's reasons to SQLSTATEs.

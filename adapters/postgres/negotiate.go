@@ -79,7 +79,7 @@ func (s *session) handshake(ctx context.Context, conn *tls.Conn) error {
 	if err := conn.HandshakeContext(ctx); err != nil {
 		return fmt.Errorf("TLS handshake: %w", err)
 	}
-	s.client, s.encrypted = conn, true
+	s.client, s.encrypted, s.endPoint = conn, true, endPointOf(s.server.config.TLS)
 	return nil
 }
 

@@ -27,6 +27,7 @@ type Config struct {
 	TLS      *tls.Config // for clients that ask for it; nil: plaintext only
 
 	UpstreamTLS UpstreamTLS // of the leg to the server
+	Verifiers   *Verifiers  // the proxy authenticates clients, and logs in for them; nil: they do it with the server
 
 	MaxConnections int           // client sessions, and as many clients again that have not introduced themselves: 1,000
 	HelloTimeout   time.Duration // from a client's connect to the end of its start-up message: 10 s

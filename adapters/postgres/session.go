@@ -38,6 +38,7 @@ type session struct {
 	log       *slog.Logger
 	client    net.Conn
 	encrypted bool
+	endPoint  []byte // channel binding of its TLS; nil: none
 	evict     func() // ends it while it arrives; called by anybody, any number of times
 	seated    bool   // it has a slot
 	stranger  bool   // and one of those for strangers
@@ -50,6 +51,8 @@ type session struct {
 	fromClient *wire.Reader
 	fromServer *wire.Reader
 	backend    backend
+	login      *login        // while the proxy logs in for the client
+	stripped   bool          // the server's offer of channel binding was left out, and the client has not answered yet
 	heldBack   []byte        // the server's first ReadyForQuery
 	member     *gate.Session // nil while the session cannot be bound
 	cannotBind *gate.Refusal // why not
