@@ -2,8 +2,9 @@
 // registered sessions, the functions that decide, and the guard of a table. The scripts are embedded; what
 // they promise is written in fencestore/DESIGN.md.
 //
-// All functions take a connection of an administrator (SUPERUSER, for Protect and Unprotect the owner of the
-// table is enough), block until the server has answered, and leave nothing half done: each is one transaction.
+// All functions take a connection of an administrator: a superuser, or, where a service has none, the owner of the database
+// who may make roles and hand on pg_signal_backend and pg_read_all_stats (for Protect and Unprotect the owner of the table
+// is enough). They block until the server has answered, and leave nothing half done: each is one transaction.
 package fencesql
 
 import (

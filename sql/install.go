@@ -106,7 +106,24 @@ func prepareRoles(ctx context.Context, tx pgx.Tx, proxyRole string) error {
 			return fmt.Errorf("make the role %s: %w", r.name, err)
 		}
 	}
-	_, err := tx.Exec(ctx, "grant pg_signal_backend, pg_read_all_stats to "+ownerRole)
+	return giveRights(ctx, tx)
+}
+
+// giveRights lets the owner see and end sessions, and lets an administrator who is no superuser act as the owner. What is
+// there already is not granted again: whoever installs a second time may not be allowed to.
+func giveRights(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `do $$ declare
+		v_role name;
+	begin
+		foreach v_role in array array['pg_signal_backend', 'pg_read_all_stats'] loop
+			if not pg_has_role('`+ownerRole+`', v_role, 'USAGE') then
+				execute format('grant %I to `+ownerRole+`', v_role);
+			end if;
+		end loop;
+		if not pg_has_role('`+ownerRole+`', 'USAGE') then -- a superuser has every role
+			execute format('grant `+ownerRole+` to %I', current_user);
+		end if;
+	end $$`)
 	return err
 }
 

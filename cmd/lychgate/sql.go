@@ -26,7 +26,9 @@ tables. Every command may be repeated.
 
 The database is named by --dsn or, without it, by the variables of libpq: PGHOST, PGPORT,
 PGUSER, PGDATABASE, PGPASSWORD and so on. Log in directly, not through a proxy, as a
-superuser; for protect and unprotect the table's owner is enough.`,
+superuser or, where a service has none, as the database's owner with CREATEROLE and the
+roles pg_signal_backend and pg_read_all_stats WITH ADMIN OPTION; for protect and unprotect
+the table's owner is enough.`,
 	}
 	var db sqlTarget
 	cmd.PersistentFlags().StringVar(&db.dsn, "dsn", "", "connection string of the database (default: the variables of libpq)")
