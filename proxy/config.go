@@ -62,6 +62,9 @@ type Watch struct {
 	Addresses []string `koanf:"addresses"`  // gRPC addresses of coordinators or gateways; empty: there is no watch
 	TokenFile string   `koanf:"token_file"` // of an identity with the right "read"; empty: none, or the certificate tells
 	Prefix    string   `koanf:"prefix"`     // of the resources that are watched; empty: all
+	// FoldEvery is how often the floors of resources that nobody uses are folded into one in the store; 0: never. It takes the
+	// right "read" for everything, and at least one address of a coordinator.
+	FoldEvery time.Duration `koanf:"fold_every"`
 }
 
 // CoordinatorTLS are PEM files. Empty: the CAs that the system trusts, and no certificate of the proxy's own.
@@ -121,6 +124,7 @@ func DefaultConfig() Config {
 		Admin:        "127.0.0.1:7610",
 		ReusePort:    true,
 		DrainTimeout: 30 * time.Second,
+		Watch:        Watch{FoldEvery: time.Hour},
 		Log:          Log{Level: "info", Format: "text"},
 	}
 }

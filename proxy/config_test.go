@@ -91,6 +91,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"cut without a watch":    {func(c *Config) { c.Postgres[0].OnLeaseEnd = "cut" }, "postgres[0].on_lease_end", "watch.addresses is empty"},
 		"watch of a URL":         {func(c *Config) { c.Watch.Addresses = []string{"a:1", "http://a:1"} }, "watch.addresses[1]", "not a gRPC address"},
 		"watch's port":           {func(c *Config) { c.Watch.Addresses = []string{"a:76000"} }, "watch.addresses[0]", "there is no port 76000"},
+		"fold":                   {func(c *Config) { c.Watch.FoldEvery = -1 }, "watch.fold_every", "is below 0"},
 		"token without a watch":  {func(c *Config) { c.Watch.TokenFile = "t" }, "watch.token_file", "watch.addresses is empty"},
 		"prefix without a watch": {func(c *Config) { c.Watch.Prefix = "t/" }, "watch.prefix", "watch.addresses is empty"},
 		"half a certificate":     {func(c *Config) { c.Postgres[0].TLS.Cert = "c.pem" }, "postgres[0].tls", "both cert and key"},

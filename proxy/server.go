@@ -40,6 +40,7 @@ type Server struct {
 	readiness *readiness
 	known     *watch.Known // nil without a watch
 	watch     *watch.Watch // nil without one
+	folding   *folding     // nil: never
 	admin     net.Listener
 	bound     chan struct{} // closed when every address is listened on
 	console   *admin.Console
@@ -97,6 +98,7 @@ func New(config Config, deps Deps) (*Server, error) {
 	s.readiness = newReadiness(keys, s.checkedStores(), s.logger)
 	if source != nil {
 		s.watch = s.newWatch(source)
+		s.folding = s.newFolding(source)
 	}
 	return s, nil
 }
@@ -107,6 +109,19 @@ func (s *Server) newWatch(source watch.Source) *watch.Watch {
 		config.Listeners = append(config.Listeners, l.watched)
 	}
 	return watch.New(config)
+}
+
+func (s *Server) newFolding(source *watch.Coordinators) *folding {
+	if s.config.Watch.FoldEvery == 0 {
+		return nil
+	}
+	f := &folding{every: s.config.Watch.FoldEvery, cluster: s.keys.Cluster, smallest: source.SmallestLive, logger: s.logger}
+	for _, l := range s.listeners {
+		if store, ok := l.store.(folder); ok {
+			f.stores = append(f.stores, store)
+		}
+	}
+	return f
 }
 
 func (s *Server) checkedStores() []checked {
@@ -195,6 +210,9 @@ func (s *Server) Run(ctx context.Context) error {
 	others.Go(func() error { defer giveUp(); return s.serveAdmin(background) })
 	if s.watch != nil {
 		others.Go(func() error { s.watch.Run(background); return nil })
+	}
+	if s.folding != nil {
+		others.Go(func() error { s.folding.run(background); return nil })
 	}
 	err := s.serve(serving)
 	stop()

@@ -20,6 +20,7 @@ func (c Config) validateWatch(v *validation) {
 		host, port, err := net.SplitHostPort(a)
 		v.check(err == nil && host != "" && isPort(port, 1), field, fmt.Sprintf("is %q, not a gRPC address such as 10.0.0.1:7600", a))
 	}
+	v.check(c.Watch.FoldEvery >= 0, "watch.fold_every", "is below 0")
 	if len(c.Watch.Addresses) == 0 {
 		v.check(c.Watch.TokenFile == "", "watch.token_file", "is set, and watch.addresses is empty")
 		v.check(c.Watch.Prefix == "", "watch.prefix", "is set, and watch.addresses is empty")

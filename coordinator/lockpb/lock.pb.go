@@ -3021,7 +3021,9 @@ func (x *Waiter) GetRemaining() int32 {
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Also condense the replicated state, which takes time and memory in proportion to it. For comparing replicas.
-	Digest        bool `protobuf:"varint,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	Digest bool `protobuf:"varint,1,opt,name=digest,proto3" json:"digest,omitempty"`
+	// Also find the smallest token that is live, which looks at every lease. For folding the floors of stores.
+	SmallestLive  bool `protobuf:"varint,2,opt,name=smallest_live,json=smallestLive,proto3" json:"smallest_live,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3059,6 +3061,13 @@ func (*StatusRequest) Descriptor() ([]byte, []int) {
 func (x *StatusRequest) GetDigest() bool {
 	if x != nil {
 		return x.Digest
+	}
+	return false
+}
+
+func (x *StatusRequest) GetSmallestLive() bool {
+	if x != nil {
+		return x.SmallestLive
 	}
 	return false
 }
@@ -3237,18 +3246,21 @@ func (x *StatusResponse) GetReleaseVersion() uint32 {
 
 // GroupStatus is one group as the answering node sees it.
 type GroupStatus struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Group         uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
-	Leader        string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
-	State         string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
-	Term          uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
-	AppliedIndex  uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
-	AsOf          int64                  `protobuf:"varint,6,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
-	Leases        uint64                 `protobuf:"varint,7,opt,name=leases,proto3" json:"leases,omitempty"`
-	Waiters       uint64                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
-	Digest        string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
-	Incarnation   uint32                 `protobuf:"varint,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	Pending       string                 `protobuf:"bytes,11,opt,name=pending,proto3" json:"pending,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	Group        uint32                 `protobuf:"varint,1,opt,name=group,proto3" json:"group,omitempty"`
+	Leader       string                 `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
+	State        string                 `protobuf:"bytes,3,opt,name=state,proto3" json:"state,omitempty"`
+	Term         uint64                 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
+	AppliedIndex uint64                 `protobuf:"varint,5,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
+	AsOf         int64                  `protobuf:"varint,6,opt,name=as_of,json=asOf,proto3" json:"as_of,omitempty"`
+	Leases       uint64                 `protobuf:"varint,7,opt,name=leases,proto3" json:"leases,omitempty"`
+	Waiters      uint64                 `protobuf:"varint,8,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	Digest       string                 `protobuf:"bytes,9,opt,name=digest,proto3" json:"digest,omitempty"`
+	Incarnation  uint32                 `protobuf:"varint,10,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	Pending      string                 `protobuf:"bytes,11,opt,name=pending,proto3" json:"pending,omitempty"`
+	// No lease of the group has a smaller token, and none will get one: the smallest of a live lease at applied_index, or the
+	// next one. 0: it was not asked for.
+	SmallestLive  uint64 `protobuf:"varint,12,opt,name=smallest_live,json=smallestLive,proto3" json:"smallest_live,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -3358,6 +3370,13 @@ func (x *GroupStatus) GetPending() string {
 		return x.Pending
 	}
 	return ""
+}
+
+func (x *GroupStatus) GetSmallestLive() uint64 {
+	if x != nil {
+		return x.SmallestLive
+	}
+	return 0
 }
 
 type MeetRequest struct {
@@ -5409,9 +5428,10 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"request_id\x18\x03 \x01(\tR\trequestId\x12*\n" +
 	"\x04mode\x18\x04 \x01(\x0e2\x16.lychgate.lock.v1.ModeR\x04mode\x12\x1a\n" +
 	"\battached\x18\x05 \x01(\bR\battached\x12\x1c\n" +
-	"\tremaining\x18\x06 \x01(\x05R\tremaining\"'\n" +
+	"\tremaining\x18\x06 \x01(\x05R\tremaining\"L\n" +
 	"\rStatusRequest\x12\x16\n" +
-	"\x06digest\x18\x01 \x01(\bR\x06digest\"\xfe\x03\n" +
+	"\x06digest\x18\x01 \x01(\bR\x06digest\x12#\n" +
+	"\rsmallest_live\x18\x02 \x01(\bR\fsmallestLive\"\xfe\x03\n" +
 	"\x0eStatusResponse\x12\x18\n" +
 	"\acluster\x18\x01 \x01(\tR\acluster\x12\x12\n" +
 	"\x04node\x18\x02 \x01(\tR\x04node\x12\x16\n" +
@@ -5430,7 +5450,7 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x05blank\x18\x0e \x01(\bR\x05blank\x12\x18\n" +
 	"\apending\x18\x0f \x01(\tR\apending\x125\n" +
 	"\x06groups\x18\x10 \x03(\v2\x1d.lychgate.lock.v1.GroupStatusR\x06groups\x12'\n" +
-	"\x0frelease_version\x18\x11 \x01(\rR\x0ereleaseVersion\"\xa5\x02\n" +
+	"\x0frelease_version\x18\x11 \x01(\rR\x0ereleaseVersion\"\xca\x02\n" +
 	"\vGroupStatus\x12\x14\n" +
 	"\x05group\x18\x01 \x01(\rR\x05group\x12\x16\n" +
 	"\x06leader\x18\x02 \x01(\tR\x06leader\x12\x14\n" +
@@ -5443,7 +5463,8 @@ const file_coordinator_lockpb_lock_proto_rawDesc = "" +
 	"\x06digest\x18\t \x01(\tR\x06digest\x12 \n" +
 	"\vincarnation\x18\n" +
 	" \x01(\rR\vincarnation\x12\x18\n" +
-	"\apending\x18\v \x01(\tR\apending\"e\n" +
+	"\apending\x18\v \x01(\tR\apending\x12#\n" +
+	"\rsmallest_live\x18\f \x01(\x04R\fsmallestLive\"e\n" +
 	"\vMeetRequest\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x14\n" +
 	"\x05blank\x18\x02 \x01(\bR\x05blank\x12\x14\n" +

@@ -415,6 +415,10 @@ func TestDigestTakesTheRightToReadEverything(t *testing.T) {
 		if reason := received(err, "?").reason(); (reason == lockpb.Reason_PERMISSION_DENIED) == allowed {
 			t.Errorf("digest for %s: %v", id, err)
 		}
+		_, err = n.cluster.Status(by(c.context(), id), &lockpb.StatusRequest{SmallestLive: true})
+		if reason := received(err, "?").reason(); (reason == lockpb.Reason_PERMISSION_DENIED) == allowed {
+			t.Errorf("smallest live token for %s: %v", id, err)
+		}
 	}
 }
 

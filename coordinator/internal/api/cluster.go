@@ -11,19 +11,22 @@ import (
 )
 
 // Status implements lockpb.ClusterServer. It describes this node, and is never forwarded. Every client asks for it
-// before its first acquire, so it costs the same whatever the size of the state, unless the digest is asked for.
+// before its first acquire, so it costs the same whatever the size of the state, unless what looks at all of it is asked for.
 func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.StatusResponse, error) {
 	if in.GetDigest() && !s.shards[0].replicated() {
 		return nil, invalid("digest", "a gateway has no state to condense")
 	}
-	if in.GetDigest() {
+	if in.GetSmallestLive() && !s.shards[0].replicated() {
+		return nil, invalid("smallest_live", "a gateway has no leases to look at")
+	}
+	if in.GetDigest() || in.GetSmallestLive() {
 		if refused := s.allow(ctx, access.Read, ""); refused != nil {
 			return nil, refused
 		}
 	}
 	answer := &lockpb.StatusResponse{Node: s.config.Node}
 	for _, sh := range s.shards {
-		one, refused := sh.status(ctx, in.GetDigest())
+		one, refused := sh.status(ctx, in)
 		if refused != nil {
 			return nil, refused
 		}
@@ -41,15 +44,15 @@ func (s *Server) Status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.
 }
 
 // status is one group as this node sees it.
-func (sh *shard) status(ctx context.Context, digest bool) (*lockpb.GroupStatus, *refusal) {
+func (sh *shard) status(ctx context.Context, in *lockpb.StatusRequest) (*lockpb.GroupStatus, *refusal) {
 	status := sh.group.Status()
 	answer := &lockpb.GroupStatus{
 		Group: uint32(sh.number), Leader: status.Leader, State: strings.ToLower(status.State), Term: status.Term, Pending: status.Pending,
 	}
 	info := sh.info()
-	if digest {
+	if in.GetDigest() || in.GetSmallestLive() {
 		var refused *refusal
-		if answer.Digest, info, refused = sh.digest(ctx); refused != nil {
+		if info, refused = sh.lookThrough(ctx, in, answer); refused != nil {
 			return nil, refused
 		}
 	}
@@ -58,15 +61,22 @@ func (sh *shard) status(ctx context.Context, digest bool) (*lockpb.GroupStatus, 
 	return answer, nil
 }
 
-// digest is that of this node's state, which is described with it. One at a time: it sorts the whole state.
-func (sh *shard) digest(ctx context.Context) (string, lock.Info, *refusal) {
+// lookThrough fills in what takes a look at all of this node's state, which is described with it. One at a time: the digest
+// sorts the whole state.
+func (sh *shard) lookThrough(ctx context.Context, in *lockpb.StatusRequest, answer *lockpb.GroupStatus) (lock.Info, *refusal) {
 	select {
 	case sh.digesting <- struct{}{}:
 		defer func() { <-sh.digesting }()
 	case <-ctx.Done():
-		return "", lock.Info{}, refuse(lockpb.Reason_OVERLOADED, "digests of other calls took too long")
+		return lock.Info{}, refuse(lockpb.Reason_OVERLOADED, "looks at the whole state by other calls took too long")
 	}
 	frozen, info := sh.group.Freeze()
-	digest := frozen.Digest()
-	return hex.EncodeToString(digest[:]), info, nil
+	if in.GetDigest() {
+		digest := frozen.Digest()
+		answer.Digest = hex.EncodeToString(digest[:])
+	}
+	if in.GetSmallestLive() {
+		answer.SmallestLive = uint64(frozen.SmallestLive())
+	}
+	return info, nil
 }

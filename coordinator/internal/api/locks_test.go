@@ -230,6 +230,37 @@ func TestLaggingReplicaCallsNothingFree(t *testing.T) {
 	}
 }
 
+// The smallest live token is known to every replica, grows when its lease ends, and is the next one when none is left.
+func TestStatusTellsTheSmallestLiveToken(t *testing.T) {
+	c := newCluster(t, 3)
+	first := c.acquire(c.leader(), acquireOf("a", "c", "1", 0))
+	second := c.acquire(c.leader(), acquireOf("b", "c", "2", 0))
+	want := func(token uint64) {
+		t.Helper()
+		for _, n := range c.nodes {
+			c.until("every replica knows", func() bool {
+				status, err := n.cluster.Status(c.context(), &lockpb.StatusRequest{SmallestLive: true})
+				check(t, err)
+				return status.GetGroups()[0].GetSmallestLive() == token
+			})
+		}
+	}
+	want(first.GetFencingToken())
+	c.release(c.leader(), first)
+	want(second.GetFencingToken())
+	c.release(c.leader(), second)
+	want(second.GetFencingToken() + 1)
+	third := c.acquire(c.leader(), acquireOf("a", "c", "3", 0))
+	if third.GetFencingToken() != second.GetFencingToken()+1 {
+		t.Errorf("next token: got %d, want what was promised", third.GetFencingToken())
+	}
+	cheap, err := c.leader().cluster.Status(c.context(), &lockpb.StatusRequest{})
+	check(t, err)
+	if got := cheap.GetGroups()[0].GetSmallestLive(); got != 0 {
+		t.Errorf("got %d, and nobody had asked for it", got)
+	}
+}
+
 func TestStatusAndKeys(t *testing.T) {
 	c := newCluster(t, 3)
 	c.acquire(c.leader(), acquireOf("r", "c", "1", 0))

@@ -164,6 +164,7 @@ func TestRandom(t *testing.T) {
 		live, encoded, restored := newObserver(config), lock.New(), lock.New()
 		w := &world{t: t, live: live}
 		var frozen []frozenSnapshot
+		var smallest lease.Token
 		entry := lock.Entry{Commands: []lock.Command{lock.Init{Cluster: "c", Version: pick[uint32](w, "version", 1, 2, 2, 2, 2), Config: config}}}
 		for i := range uint64(rapid.IntRange(40, 100).Draw(t, "entries")) {
 			if err := live.Accepts(entry); err != nil {
@@ -182,6 +183,11 @@ func TestRandom(t *testing.T) {
 			}
 			if rapid.IntRange(0, 7).Draw(t, "freeze") == 0 {
 				frozen = append(frozen, frozenSnapshot{live.Snapshot(), live.Digest()})
+				latest := frozen[len(frozen)-1].snapshot.SmallestLive()
+				if latest < smallest {
+					t.Fatalf("entry %d: the smallest live token went from %d to %d", i+1, smallest, latest)
+				}
+				smallest = latest
 			}
 			sameOutcome(t, "restored", restored, i+1, entry, results, events, live.Digest())
 			entry = w.entry()
