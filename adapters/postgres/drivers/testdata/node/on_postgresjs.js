@@ -61,7 +61,7 @@ test('fenced_while_idle_reconnects_and_is_refused', () => through(async (sql) =>
   for (let n = 0; n < 3; n++) await assert.rejects(sql`select 1`, (e) => { last = e; return true })
   assert.equal(last.code, 'LG001')
 }))
-// Not by begin(): when the connection is gone it throws where nobody can catch it, as it sends its ROLLBACK.
+// Not by begin(): when the connection is gone, the driver throws where nobody can catch it, at whatever it sends next.
 test('fenced_while_a_statement_runs', () => through(async (sql) => {
   const tx = await sql.reserve()
   await tx`begin`
@@ -72,13 +72,18 @@ test('fenced_while_a_statement_runs', () => through(async (sql) => {
   await fence()
   await running
 }))
-test('fenced_in_a_transaction', () => through(async (sql) => {
-  const tx = await sql.reserve()
-  await tx`begin`
-  await write(tx, 777)
-  await fence()
+test('fenced_in_a_transaction', async () => {
+  let closed
+  const ended = new Promise((resolve) => { closed = resolve })
+  await through(async (sql) => {
+    const tx = await sql.reserve()
+    await tx`begin`
+    await write(tx, 777)
+    await fence()
+    await ended // with the transaction open: there is nothing left to commit by
+  }, holder.ticket, {onclose: () => closed()})
   assert.equal(await through(async (s) => (await s`select 1 from guarded where n = 777`).count), 0)
-}))
+})
 for (const [name, type, ...values] of [
   ['integers', 'int4', 0, -1, 2147483647], ['big_integers', 'int8', '9223372036854775807'], ['floats', 'float8', 1.5, 1e300],
   ['numerics', 'numeric', '12345678901234567890.123456789'], ['texts', 'text', '', 'ä€😀', '\'"\\', 'x'.repeat(100000)],
