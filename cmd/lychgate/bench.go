@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 	"github.com/lychgate/lychgate/coordinator/client"
 )
@@ -63,21 +64,26 @@ or fills nodes; the locks have names that begin with "bench/". LYCHGATE_ADDR is 
 			}
 			f.config.Progress = cmd.ErrOrStderr()
 			report, err := bench.Run(cmd.Context(), f.config)
-			switch {
-			case errors.Is(err, bench.ErrUsage):
-				return usageError("%w", err)
-			case err != nil && cmd.Context().Err() != nil:
-				return interrupted(cmd.Context(), err)
-			case err != nil:
-				return err
-			case f.asJSON:
-				return printJSON(cmd.OutOrStdout(), report)
-			}
-			return report.Print(cmd.OutOrStdout())
+			return printFigures(cmd, f.asJSON, report, err)
 		},
 	}
 	f.add(cmd)
 	return cmd
+}
+
+// printFigures ends a command that measures: with its report, or with what came in between.
+func printFigures(cmd *cobra.Command, asJSON bool, report *figures.Report, err error) error {
+	switch {
+	case errors.Is(err, figures.ErrUsage):
+		return usageError("%w", err)
+	case err != nil && cmd.Context().Err() != nil:
+		return interrupted(cmd.Context(), err)
+	case err != nil:
+		return err
+	case asJSON:
+		return printJSON(cmd.OutOrStdout(), report)
+	}
+	return report.Print(cmd.OutOrStdout())
 }
 
 func (f *benchFlags) add(cmd *cobra.Command) {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -47,17 +46,7 @@ All of it takes about twenty minutes, with --quick about one.`,
 			}
 			f.config.Progress = cmd.ErrOrStderr()
 			report, err := proxybench.Run(cmd.Context(), f.config)
-			switch {
-			case errors.Is(err, proxybench.ErrUsage):
-				return usageError("%w", err)
-			case err != nil && cmd.Context().Err() != nil:
-				return interrupted(cmd.Context(), err)
-			case err != nil:
-				return err
-			case f.asJSON:
-				return printJSON(cmd.OutOrStdout(), report)
-			}
-			return report.Print(cmd.OutOrStdout())
+			return printFigures(cmd, f.asJSON, report, err)
 		},
 	}
 	f.add(cmd)

@@ -66,9 +66,6 @@ func Phases() [][2]string {
 	return names
 }
 
-// ErrUsage is in errors about the Config.
-var ErrUsage = errors.New("cannot measure that")
-
 // chosen are the phases to run.
 func (c Config) chosen() ([]phase, error) {
 	for _, name := range c.Only {
@@ -78,10 +75,10 @@ func (c Config) chosen() ([]phase, error) {
 			for _, p := range phases {
 				known = append(known, p.name)
 			}
-			return nil, fmt.Errorf("%w: there is no phase %q; known are %s", ErrUsage, name, strings.Join(known, ", "))
+			return nil, fmt.Errorf("%w: there is no phase %q; known are %s", figures.ErrUsage, name, strings.Join(known, ", "))
 		}
 		if phases[i].kills && len(c.Addrs) > 0 {
-			return nil, fmt.Errorf("%w: %s kills or fills the nodes, which is not done to a cluster that runs already", ErrUsage, name)
+			return nil, fmt.Errorf("%w: %s kills or fills the nodes, which is not done to a cluster that runs already", figures.ErrUsage, name)
 		}
 	}
 	return slices.DeleteFunc(slices.Clone(phases), func(p phase) bool {

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
@@ -166,7 +167,7 @@ func TestPhasesAreChosen(t *testing.T) {
 		if tt.err == "" && err != nil || len(got) != tt.n {
 			t.Errorf("%+v: got %d phases, %v, want %d", tt.config, len(got), err, tt.n)
 		}
-		if tt.err != "" && (!errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), tt.err)) {
+		if tt.err != "" && (!errors.Is(err, figures.ErrUsage) || !strings.Contains(err.Error(), tt.err)) {
 			t.Errorf("%+v: got %v, want %s", tt.config, err, tt.err)
 		}
 	}

@@ -29,7 +29,7 @@ func (r *run) expiry(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := pause(ctx, time.Until(end)); err != nil {
+	if err := stage.Pause(ctx, time.Until(end)); err != nil {
 		return err
 	}
 	drained, err := r.drain(ctx, ours, 2*uint64(r.size.othersRate))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // probers is how many ask for locks while the leader is killed.
@@ -45,7 +46,7 @@ func (r *run) failOnce(ctx context.Context, s side, round int) (time.Duration, e
 	if err != nil {
 		return 0, err
 	}
-	if err := pause(ctx, r.size.before); err != nil {
+	if err := stage.Pause(ctx, r.size.before); err != nil {
 		return 0, err
 	}
 	leader, err := s.leader(ctx)
@@ -54,7 +55,7 @@ func (r *run) failOnce(ctx context.Context, s side, round int) (time.Duration, e
 	}
 	killed := load.Now()
 	s.kill(leader)
-	if err := pause(ctx, r.size.after); err != nil {
+	if err := stage.Pause(ctx, r.size.after); err != nil {
 		return 0, err
 	}
 	crew.dismiss()
@@ -100,18 +101,6 @@ func firstGrant(records []load.Record, killed int64) (time.Duration, error) {
 		}
 	}
 	return 0, errors.New("nothing was granted after the leader was killed")
-}
-
-// pause waits, unless ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // prefix is that of the names of a round, which no other round has.

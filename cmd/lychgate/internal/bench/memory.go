@@ -132,11 +132,11 @@ func (r *run) settle(ctx context.Context, s side) ([nodeCount]stage.Resident, er
 	const step, most = 500 * time.Millisecond, 60
 	var now, past [nodeCount]stage.Resident
 	still := 0
-	if err := pause(ctx, r.size.idle); err != nil {
+	if err := stage.Pause(ctx, r.size.idle); err != nil {
 		return now, err
 	}
 	for range most {
-		if err := pause(ctx, step); err != nil {
+		if err := stage.Pause(ctx, step); err != nil {
 			return now, err
 		}
 		changed := false

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/sql/pgserver/freeport"
 )
 
@@ -114,7 +115,7 @@ func (r *relay) deliver(to, from net.Conn, way <-chan piece) {
 		if broken {
 			continue
 		}
-		if pause(r.ctx, time.Until(p.at)) != nil {
+		if stage.Pause(r.ctx, time.Until(p.at)) != nil {
 			broken = true
 			continue
 		}

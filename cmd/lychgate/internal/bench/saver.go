@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/status"
 
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 	"github.com/lychgate/lychgate/coordinator/lockpb"
 )
 
@@ -30,7 +31,7 @@ func (s *saver) save(ctx context.Context, addr string) (stop func()) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for pause(ctx, saveEvery) == nil {
+		for stage.Pause(ctx, saveEvery) == nil {
 			n, err := saveOnce(ctx, addr)
 			switch {
 			case err == nil:

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/load"
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/stage"
 )
 
 // traffic is what the relays passed on, as it grew.
@@ -26,7 +27,7 @@ func (t *traffic) sample(ctx context.Context) (stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for pause(ctx, 100*time.Millisecond) == nil {
+		for stage.Pause(ctx, 100*time.Millisecond) == nil {
 			s := sample{at: load.Now()}
 			for _, r := range t.relays {
 				s.bytes += r.passed.Load()

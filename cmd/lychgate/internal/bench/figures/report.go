@@ -3,6 +3,7 @@
 package figures
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -23,6 +24,9 @@ type Result struct {
 	Goal   string   `json:"goal,omitempty"`
 	Met    *bool    `json:"met,omitempty"`
 }
+
+// ErrUsage is in the errors of a run that was asked for what it cannot measure.
+var ErrUsage = errors.New("cannot measure that")
 
 // Report is what a run tells. It is complete only if the run ended without an error.
 type Report struct {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lychgate/lychgate/cmd/lychgate/internal/bench/figures"
 )
 
 func TestWhatNobodyKnowsIsRefused(t *testing.T) {
@@ -20,7 +22,7 @@ func TestWhatNobodyKnowsIsRefused(t *testing.T) {
 		{Config{Protocols: []string{"copy"}}, `there is no protocol "copy"; known are simple, extended, prepared`},
 	} {
 		err := tt.config.check()
-		if (err != nil) != (tt.says != "") || err != nil && (!errors.Is(err, ErrUsage) || !strings.Contains(err.Error(), tt.says)) {
+		if (err != nil) != (tt.says != "") || err != nil && (!errors.Is(err, figures.ErrUsage) || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%+v: got %v, want %q", tt.config, err, tt.says)
 		}
 	}

@@ -92,12 +92,12 @@ func closeAll(ctx context.Context, conns []*pgx.Conn) {
 // program every two minutes; at the full size that is waited for, unless it is not a program in Go.
 func (r *run) settle(ctx context.Context, t target, rest time.Duration) (float64, error) {
 	const most = 60
-	if err := pause(ctx, rest); err != nil {
+	if err := stage.Pause(ctx, rest); err != nil {
 		return 0, err
 	}
 	var past float64
 	for still, n := 0, 0; still < r.size.calm && n < most; n++ {
-		if err := pause(ctx, r.size.step); err != nil {
+		if err := stage.Pause(ctx, r.size.step); err != nil {
 			return 0, err
 		}
 		now, err := stage.ResidentOf(t.process.PID())
@@ -109,15 +109,6 @@ func (r *run) settle(ctx context.Context, t target, rest time.Duration) (float64
 		}
 	}
 	return past, nil
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // awaitQuiet waits until the server has ended the sessions of a process that is gone.

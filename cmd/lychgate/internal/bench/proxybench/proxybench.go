@@ -62,12 +62,8 @@ func Phases() [][2]string {
 	return names
 }
 
-var (
-	// ErrUsage is in errors about the Config.
-	ErrUsage = errors.New("cannot measure that")
-	// ErrViolated is in the error of a run in which an invariant did not hold.
-	ErrViolated = errors.New("an invariant did not hold")
-)
+// ErrViolated is in the error of a run in which an invariant did not hold.
+var ErrViolated = errors.New("an invariant did not hold")
 
 // check refuses what nobody knows.
 func (c Config) check() error {
@@ -81,7 +77,7 @@ func (c Config) check() error {
 	}{{"phase", c.Only, known}, {"workload", c.Workloads, Workloads()}, {"protocol", c.Protocols, Protocols()}} {
 		for _, name := range list.given {
 			if !slices.Contains(list.known, name) {
-				return fmt.Errorf("%w: there is no %s %q; known are %s", ErrUsage, list.what, name, strings.Join(list.known, ", "))
+				return fmt.Errorf("%w: there is no %s %q; known are %s", figures.ErrUsage, list.what, name, strings.Join(list.known, ", "))
 			}
 		}
 	}

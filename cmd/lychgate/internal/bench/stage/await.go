@@ -25,3 +25,15 @@ func Await(ctx context.Context, what string, fn func() (done bool, lacking, fina
 		}
 	}
 }
+
+// Pause waits, unless ctx ends; then it returns why.
+func Pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
