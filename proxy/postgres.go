@@ -126,28 +126,33 @@ func (t TLS) load(current *atomic.Pointer[tls.Certificate]) (*tls.Config, error)
 	if t.ClientCA == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(t.ClientCA)
+	config.ClientAuth = tls.VerifyClientCertIfGiven
+	if config.ClientCAs, err = certificatesIn(t.ClientCA); err != nil {
+		return nil, err
+	}
+	return config, nil
+}
+
+// certificatesIn reads the CAs of a file.
+func certificatesIn(file string) (*x509.CertPool, error) {
+	pem, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	config.ClientCAs, config.ClientAuth = x509.NewCertPool(), tls.VerifyClientCertIfGiven
-	if !config.ClientCAs.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("no certificate in %s", t.ClientCA)
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("no certificate in %s", file)
 	}
-	return config, nil
+	return pool, nil
 }
 
 // load reads the files.
 func (u UpstreamTLS) load() (postgres.UpstreamTLS, error) {
 	out := postgres.UpstreamTLS{Mode: postgres.TLSMode(u.Mode), ServerName: u.ServerName, Direct: u.Direct}
 	if u.CA != "" {
-		pem, err := os.ReadFile(u.CA)
-		if err != nil {
+		var err error
+		if out.CA, err = certificatesIn(u.CA); err != nil {
 			return out, err
-		}
-		out.CA = x509.NewCertPool()
-		if !out.CA.AppendCertsFromPEM(pem) {
-			return out, fmt.Errorf("no certificate in %s", u.CA)
 		}
 	}
 	if u.Cert != "" {

@@ -3,6 +3,7 @@ package admin
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -82,7 +83,7 @@ func (c *Console) Serve(ctx context.Context, conn net.Conn, user string) {
 	case c.places <- struct{}{}:
 		defer func() { <-c.places }()
 	default:
-		s.fatal(stateTooMany, "sorry, too many clients: the console serves 8")
+		s.fatal(stateTooMany, fmt.Sprintf("sorry, too many clients: the console serves %d", maxConsoles))
 		return
 	}
 	_ = conn.SetDeadline(time.Now().Add(loginTimeout)) // a dead connection fails on read

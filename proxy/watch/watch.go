@@ -63,7 +63,7 @@ type Listener struct {
 	Raises  int  // floors that are raised at the same time: fewer than the store has connections, so that it has some left; at least 1
 }
 
-// Config is a Watch. All fields but Logger are needed; Memory and Waiting have defaults.
+// Config is a Watch. All fields but Logger and MaxQueue are needed.
 type Config struct {
 	Source    Source
 	Cluster   func() string // the cluster whose tickets count; empty until it is known
