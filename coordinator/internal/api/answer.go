@@ -68,9 +68,7 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 		out = refuse(lockpb.Reason_LOCK_DELAYED, "the last lease on the resource expired, and it stays closed for a while").retryAfter(atLeastOne(r.RetryAfter))
 	case lock.ReasonNoSuchWait:
 		out = refuse(lockpb.Reason_REQUEST_ENDED, "the request does not wait for that any more")
-	case lock.ReasonNoSuchMember:
-		out = refuse(lockpb.Reason_NO_SUCH_MEMBER, "there is no such member")
-	case lock.ReasonPolicyInvalid, lock.ReasonNoSuchPolicy, lock.ReasonTooManyPolicies, lock.ReasonNoSuchKey, lock.ReasonTooManyKeys,
+	case lock.ReasonNoSuchMember, lock.ReasonPolicyInvalid, lock.ReasonNoSuchPolicy, lock.ReasonTooManyPolicies, lock.ReasonNoSuchKey, lock.ReasonTooManyKeys,
 		lock.ReasonMemberInvalid, lock.ReasonTooManyMembers, lock.ReasonOtherCluster, lock.ReasonIncarnationTooLow, lock.ReasonIncarnationTooHigh:
 		out = refusedByCluster(r)
 	case lock.ReasonLeaseIDTaken, lock.ReasonConfigInvalid:
@@ -89,6 +87,8 @@ func refused(r lock.Refused, at lock.LeaseTime) *refusal {
 // refusedByCluster is the answer to an administrator's call that does not fit the cluster.
 func refusedByCluster(r lock.Refused) *refusal {
 	switch r.Reason {
+	case lock.ReasonNoSuchMember:
+		return refuse(lockpb.Reason_NO_SUCH_MEMBER, "there is no such member")
 	case lock.ReasonPolicyInvalid:
 		return invalid("policy", "the policy has a field of the other kind, a bound outside of the cluster's, or a lower bound above an upper one, also with what it inherits or is inherited")
 	case lock.ReasonNoSuchPolicy:
