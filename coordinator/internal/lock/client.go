@@ -32,10 +32,12 @@ func (m *Machine) dropClient(i slot) {
 
 // nameIn is the bytes of a client's name; good until the next change of any client.
 func (c *clientRecord) nameIn(rolls *texts) []byte {
-	cell, from := rolls.peek(text{c.name, c.nameClass}), 0
+	cell, from := c.nameCell(rolls), 0
 	n := int(uvarint(cell, &from))
 	return cell[from : from+n]
 }
+
+func (c *clientRecord) nameCell(rolls *texts) []byte { return rolls.peek(text{c.name, c.nameClass}) }
 
 // nameOf makes a string of a client's name.
 func (m *Machine) nameOf(client slot) lease.ClientID {

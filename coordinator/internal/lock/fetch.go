@@ -18,6 +18,7 @@ func (m *Machine) fetch(leases []slot) (seen int) {
 		seen += int(m.texts.peek(at[i])[0]) + int(m.clients.peek(clients[i]).requests)
 	}
 	for i := range leases {
+		seen += int(m.clients.peek(clients[i]).nameCell(&m.rolls)[0])
 		seen += m.byLease.touch(m.hashes.bytes(m.texts.lease(at[i])))
 		seen += m.byResource.touch(m.hashes.bytes(m.texts.resource(at[i])))
 		seen += m.byRequest.touch(m.hashes.request(clients[i], m.texts.id(at[i])))

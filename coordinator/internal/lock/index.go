@@ -31,12 +31,10 @@ const (
 	farthest     = 15
 )
 
-func markOf(hash uint64, far int) mark {
-	return mark(min(far, farthest)<<4) | mark(hash/indexParts&0xf)
-}
+func markOf(hash uint64, far int) mark { return mark(hash / indexParts & 0xf).at(far) }
 
-// back is a mark that is so much nearer.
-func (k mark) back(moves int, far int) mark { return mark(min(far-moves, farthest)<<4) | k&0xf }
+// at is the mark of the same hash at another distance.
+func (k mark) at(far int) mark { return mark(min(far, farthest)<<4) | k&0xf }
 
 func newIndex(hash func(slot) uint64) *index { return &index{hash: hash} }
 
@@ -70,7 +68,7 @@ func (x *index) touch(hash uint64) int {
 func (x *index) add(hash uint64, s slot) {
 	p := x.part(hash)
 	if 5*(p.used+1) > 4*len(p.places) {
-		x.resize(p, max(smallestPart, len(p.places)+len(p.places)/4))
+		x.grow(p)
 	}
 	p.put(hash, s)
 	p.used++
@@ -88,7 +86,7 @@ func (x *index) remove(hash uint64, s slot) {
 	for at := p.after(gap); p.marks[at] != 0; at = p.after(at) {
 		moves, far := p.distance(gap, at), x.farOf(p, at)
 		if far > moves {
-			p.places[gap], p.marks[gap] = p.places[at], p.marks[at].back(moves, far)
+			p.places[gap], p.marks[gap] = p.places[at], p.marks[at].at(far-moves)
 			gap = at
 		}
 	}
@@ -96,7 +94,7 @@ func (x *index) remove(hash uint64, s slot) {
 	p.used--
 	x.count--
 	if len(p.places) > smallestPart && 4*p.used < len(p.places) {
-		x.resize(p, max(smallestPart, len(p.places)/2))
+		x.halve(p)
 	}
 }
 
@@ -121,9 +119,10 @@ func (x *index) all(yield func(slot) bool) {
 
 func (x *index) part(hash uint64) *part { return &x.parts[hash%indexParts] }
 
-func (x *index) resize(p *part, places int) {
-	old := *p
-	p.marks, p.places = make([]mark, places), make([]slot, places)
+// grow makes a part larger by a fourth, and so that it can be halved a few times.
+func (x *index) grow(p *part) {
+	places := len(p.places) + len(p.places)/4
+	old := p.renew((places/smallestPart + 1) * smallestPart)
 	for i, s := range old.places {
 		if old.marks[i] != 0 {
 			p.put(x.hash(s), s)
@@ -131,12 +130,38 @@ func (x *index) resize(p *part, places int) {
 	}
 }
 
-func (p *part) put(hash uint64, s slot) {
-	at, far := p.home(hash), 1
+// halve makes a part smaller. Where a search begins is then half of where it began, which a mark tells: no record is looked
+// at, when many are removed that are somewhere in memory.
+func (x *index) halve(p *part) {
+	old := p.renew(len(p.places) / 2)
+	exact := len(old.places) == 2*len(p.places)
+	for i, s := range old.places {
+		switch k := old.marks[i]; {
+		case k == 0:
+		case exact && k>>4 < farthest:
+			p.place(old.before(i, int(k>>4)-1)/2, k&0xf, s)
+		default:
+			p.put(x.hash(s), s)
+		}
+	}
+}
+
+// renew empties a part and returns what was in it.
+func (p *part) renew(places int) part {
+	old := *p
+	p.marks, p.places = make([]mark, places), make([]slot, places)
+	return old
+}
+
+func (p *part) put(hash uint64, s slot) { p.place(p.home(hash), markOf(hash, 0), s) }
+
+// place puts a slot at the first free place from its home on. The bits are those of its hash.
+func (p *part) place(home int, bits mark, s slot) {
+	at, far := home, 1
 	for ; p.marks[at] != 0; far++ {
 		at = p.after(at)
 	}
-	p.places[at], p.marks[at] = s, markOf(hash, far)
+	p.places[at], p.marks[at] = s, bits.at(far)
 }
 
 // home is where the search for a hash begins. The upper half of the hash is taken for a fraction of the part.
@@ -147,6 +172,14 @@ func (p *part) after(at int) int {
 		return at
 	}
 	return 0
+}
+
+// before is so many places back.
+func (p *part) before(at, moves int) int {
+	if at -= moves; at >= 0 {
+		return at
+	}
+	return at + len(p.places)
 }
 
 // distance is how far it is from one place on to another.

@@ -8,7 +8,8 @@ import (
 
 // TestIndex compares an index with a map.
 func TestIndex(t *testing.T) {
-	for _, bits := range []uint64{1, 3 << 32, 1 << 10, 1<<64 - 1} { // few distinct hashes: everything collides
+	const onePart, fewHashes = ^uint64(indexParts - 1), 3 << 32 // and with few distinct hashes everything collides
+	for _, bits := range []uint64{1, fewHashes, 1 << 10, onePart, 1<<64 - 1} {
 		seed := maphash.MakeSeed()
 		keys := make(map[slot]uint64)
 		hash := func(k uint64) uint64 { return maphash.Comparable(seed, k) & bits }
