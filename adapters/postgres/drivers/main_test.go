@@ -2,14 +2,24 @@ package drivers_test
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"fmt"
 	"log/slog"
+	"math/big"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/coordinator/lease"
@@ -24,7 +34,10 @@ import (
 var server *pgserver.Server
 
 func TestMain(m *testing.M) {
-	os.Exit(pgtest.Main(m, pgserver.Config{Settings: map[string]string{"max_connections": "60"}}, &server))
+	os.Exit(pgtest.Main(m, pgserver.Config{
+		Settings: map[string]string{"max_connections": "60"},
+		HBA:      []string{"host all scram all scram-sha-256"},
+	}, &server))
 }
 
 const cluster = "c1"
@@ -36,6 +49,7 @@ type world struct {
 	name   string // of the database
 	host   string
 	port   string
+	root   string // file with the certificate that the proxy's own is to be checked against
 	signer *ticket.Signer
 }
 
@@ -53,7 +67,7 @@ func newWorld(t *testing.T) *world {
 	if _, err := fencesql.Install(t.Context(), admin, fencesql.Options{}); err != nil {
 		t.Fatal(err)
 	}
-	pgtest.Exec(t, admin, `do $$ begin create role app login; exception when duplicate_object then null; end $$;
+	pgtest.Exec(t, admin, `do $$ begin create role app login; create role scram login password 'secret' in role app; exception when duplicate_object then null; end $$;
 		grant all on schema public to app;
 		create table guarded (resource text not null, n bigint not null);
 		create table item (id bigint primary key, name text, price numeric);
@@ -90,8 +104,11 @@ func (w *world) serve() {
 		Listener: "drivers", Adapter: "postgres", Policy: gate.Require, Verifier: verifier{ring}, Store: store, Logger: log,
 	})
 	must(err)
+	certificate, root := newCertificate(w.t)
+	w.root = root
 	proxy, err := postgres.New(postgres.Config{
 		Gate: g, Upstream: fmt.Sprintf("127.0.0.1:%d", server.Port()), Database: w.name, Logger: log,
+		TLS: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	})
 	must(err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -128,9 +145,33 @@ func (w *world) tickets(resource string, n int) (list []string) {
 	return list
 }
 
+// newCertificate makes one for 127.0.0.1 and the path of a file with it, for clients that check.
+func newCertificate(t *testing.T) (tls.Certificate, string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "proxy"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "root.crt")
+	if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, path
+}
+
 // environment is what the cases of a driver are given: libpq's variables, the resource, and its tickets in ascending order.
+// The user scram has the password "secret"; ROOTCERT is for those cases that speak TLS.
 func (w *world) environment(resource string) []string {
 	return append(os.Environ(),
 		"PGHOST="+w.host, "PGPORT="+w.port, "PGDATABASE="+w.name, "PGUSER=app", "PGSSLMODE=disable", "PGCONNECT_TIMEOUT=30",
-		"RESOURCE="+resource, "TICKETS="+strings.Join(w.tickets(resource, 60), " "))
+		"ROOTCERT="+w.root,
+		"RESOURCE="+resource, "TICKETS="+strings.Join(w.tickets(resource, 120), " "))
 }
