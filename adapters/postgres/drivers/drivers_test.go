@@ -55,6 +55,20 @@ func node(file string) func(*testing.T) (string, []string) {
 	}
 }
 
+// goProgram compiles the module of Go's drivers, which is none of the product's, and runs the cases of one.
+func goProgram(name string) func(*testing.T) (string, []string) {
+	return func(t *testing.T) (string, []string) {
+		dir := t.TempDir()
+		program := filepath.Join(dir, "cases")
+		build := exec.CommandContext(t.Context(), "go", "build", "-o", program, ".")
+		build.Dir, build.Env = source(t, "go"), append(os.Environ(), "GOFLAGS=-mod=readonly")
+		if out, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("go build: %v\n%s", err, out)
+		}
+		return dir, []string{program, name}
+	}
+}
+
 // Debian's own interpreter: its packages are for no other.
 const python = "/usr/bin/python3"
 
@@ -63,6 +77,9 @@ var drivers = []driver{
 	{name: "asyncpg", cases: 30, command: script("python/on_asyncpg.py", python, "-B")},
 	{name: "node-pg", cases: 30, command: node("on_pg.js")},
 	{name: "postgres.js", cases: 30, command: node("on_postgresjs.js")},
+	{name: "pgx", cases: 90, command: goProgram("pgx")},
+	{name: "pgx-stdlib", cases: 40, command: goProgram("pgx-stdlib")},
+	{name: "lib-pq", cases: 45, command: goProgram("lib-pq")},
 }
 
 const patience = 3 * time.Minute
