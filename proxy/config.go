@@ -49,6 +49,7 @@ type Postgres struct {
 	Policy          string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
 	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
 	TLS             TLS           `koanf:"tls"`
+	ProxyProtocol   ProxyProtocol `koanf:"proxy_protocol"`
 	UpstreamTLS     UpstreamTLS   `koanf:"upstream_tls"`
 	Auth            Auth          `koanf:"auth"`
 	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
@@ -149,6 +150,7 @@ func (c Config) WithDefaults() Config {
 		d := DefaultPostgres()
 		d.Upstream, d.Database, d.Store, d.TLS, d.AllowUnsigned = p.Upstream, p.Database, p.Store, p.TLS, p.AllowUnsigned
 		d.UpstreamTLS = p.UpstreamTLS
+		d.ProxyProtocol = p.ProxyProtocol
 		d.Auth.File = p.Auth.File
 		override(&d.Auth.Method, p.Auth.Method)
 		override(&d.Listen, p.Listen)
@@ -230,6 +232,7 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
 	v.check(p.TLS.ClientCA == "" || p.TLS.Cert != "", field+"tls.client_ca", "needs a certificate of the listener's own: cert and key")
+	p.ProxyProtocol.validate(v, field+"proxy_protocol")
 	p.UpstreamTLS.validate(v, field+"upstream_tls", p.Upstream)
 	v.oneOf(field+"auth.method", p.Auth.Method, AuthRelay, AuthScram)
 	v.check(p.Auth.Method != AuthScram || p.Auth.File != "", field+"auth.file", "is missing: with method scram it holds the users' verifiers")

@@ -18,6 +18,9 @@ func (c Config) Warnings() []string {
 			found = append(found, fmt.Sprintf("postgres[%d].store: goes to %s and the upstream is %s: floors must live in the database that is written to",
 				i, store, upstream))
 		}
+		if doubt := p.ProxyProtocol.warning(); doubt != "" {
+			found = append(found, fmt.Sprintf("postgres[%d].proxy_protocol.from: %s", i, doubt))
+		}
 	}
 	return found
 }

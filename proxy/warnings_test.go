@@ -24,3 +24,12 @@ func TestWarnsWhereTheStoreIsElsewhere(t *testing.T) {
 		}
 	}
 }
+
+func TestWarnsWhereEverybodysHeaderIsBelieved(t *testing.T) {
+	for from, warns := range map[string]bool{"10.0.0.0/8": false, "10.0.0.1": false, "0.0.0.0/0": true, "::/0": true} {
+		found := Config{Postgres: []Postgres{{ProxyProtocol: ProxyProtocol{From: []string{from}}}}}.Warnings()
+		if (len(found) > 0) != warns || warns && !strings.HasPrefix(found[0], "postgres[0].proxy_protocol.from: ") {
+			t.Errorf("%s: got %q", from, found)
+		}
+	}
+}

@@ -17,8 +17,8 @@ const ConsoleDatabase = "lychgate"
 type Console interface {
 	// Serve speaks with one client from behind its start-up message on, authentication included, in protocol 3.0, and blocks
 	// until that has ended or ctx is done, which fails a read at once. It does not close conn, which is a *tls.Conn where the
-	// client asked for TLS, and whose deadlines are its own to set.
-	Serve(ctx context.Context, conn net.Conn, user string)
+	// client asked for TLS, and whose deadlines are its own to set. The client's address is the one to be logged.
+	Serve(ctx context.Context, conn net.Conn, address, user string)
 }
 
 func (s *session) wantsConsole() bool {
@@ -40,7 +40,7 @@ func (s *session) serveConsole(ctx context.Context) error {
 			return errNoSession
 		}
 	}
-	s.server.config.Console.Serve(ctx, s.client, s.startup.Value("user"))
+	s.server.config.Console.Serve(ctx, s.client, s.address, s.startup.Value("user"))
 	return errNoSession
 }
 

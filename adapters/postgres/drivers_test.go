@@ -34,6 +34,7 @@ func TestWithTwoGoroutinesASession(t *testing.T) {
 		"server vanishes":          TestServerVanishesAtEveryByte,
 		"pgbench":                  TestUnmodifiedPgbench,
 		"limit":                    TestConnectionLimit,
+		"load balancer":            TestClientsBehindALoadBalancer,
 	} {
 		t.Run(name, test)
 	}

@@ -21,6 +21,9 @@ var errNoSession = errors.New("no session")
 // negotiate reads packets until the client has sent its start-up message. Each request for encryption may be made
 // once, so that the loop is bounded.
 func (s *session) negotiate(ctx context.Context) error {
+	if err := s.learnClient(ctx); err != nil {
+		return err
+	}
 	if err := s.acceptDirectTLS(); err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func (s *session) negotiate(ctx context.Context) error {
 		case errors.Is(err, io.EOF):
 			return errNoSession
 		case err != nil:
-			return err
+			return s.headerRefused(ctx, unexpectedHeader(err))
 		case code != wire.SSLCode && code != wire.GSSCode:
 			return s.takeStartup(ctx, code, body)
 		case asked[code] || len(body) > 0:

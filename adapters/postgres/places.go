@@ -29,7 +29,8 @@ const maxUnbinding = 128
 func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.WaitGroup) {
 	setKeepAlive(conn)
 	ctx, cancel := context.WithCancel(ctx)
-	one := &session{server: s, client: conn, log: s.log.With("client", conn.RemoteAddr().String())}
+	address := conn.RemoteAddr().String()
+	one := &session{server: s, client: conn, address: address, log: s.log.With("client", address)}
 	one.evict = func() {
 		conn.Close() // first: it is told nothing
 		cancel()

@@ -34,7 +34,7 @@ func (s *session) probe(_ context.Context) error {
 	}
 	s.cannotBind = s.judgeProbe(answer)
 	if s.cannotBind == nil {
-		s.member = s.server.config.Gate.Session(s.backend.probed, s.client.RemoteAddr().String(), func(r *gate.Refusal) { s.end(r) })
+		s.member = s.server.config.Gate.Session(s.backend.probed, s.address, func(r *gate.Refusal) { s.end(r) })
 	}
 	return nil
 }

@@ -26,13 +26,20 @@ func dialRaw(t testing.TB, addr, user, database string, params map[string]string
 	}
 	t.Cleanup(func() { conn.Close() })
 	_ = conn.SetDeadline(time.Now().Add(patience))
-	r := &raw{t: t, conn: conn, Frontend: pgproto3.NewFrontend(conn, conn)}
+	r := &raw{t: t, conn: conn}
+	r.begin(user, database, params)
+	return r
+}
+
+// begin sends the start-up message.
+func (r *raw) begin(user, database string, params map[string]string) {
+	r.t.Helper()
+	r.Frontend = pgproto3.NewFrontend(r.conn, r.conn)
 	all := map[string]string{"user": user, "database": database}
 	for k, v := range params {
 		all[k] = v
 	}
 	r.send(&pgproto3.StartupMessage{ProtocolVersion: pgproto3.ProtocolVersion30, Parameters: all})
-	return r
 }
 
 // raw logs in as app through the proxy.

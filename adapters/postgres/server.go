@@ -26,6 +26,8 @@ type Config struct {
 	Gate     *gate.Gate
 	TLS      *tls.Config // for clients that ask for it; nil: plaintext only
 
+	ProxyProtocol ProxyProtocol // of load balancers; zero: there is none, and every peer is a client
+
 	UpstreamTLS UpstreamTLS // of the leg to the server
 	Verifiers   *Verifiers  // the proxy authenticates clients, and logs in for them; nil: they do it with the server
 

@@ -37,6 +37,7 @@ type session struct {
 	server    *Server
 	log       *slog.Logger
 	client    net.Conn
+	address   string // the client's own, which need not be that of its connection
 	encrypted bool
 	endPoint  []byte // channel binding of its TLS; nil: none
 	evict     func() // ends it while it arrives; called by anybody, any number of times

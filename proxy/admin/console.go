@@ -73,9 +73,9 @@ func (c *Console) user(name string) (ConsoleUser, bool) {
 }
 
 // Serve speaks with one client from behind its start-up message on, and blocks until that has ended or ctx is done.
-func (c *Console) Serve(ctx context.Context, conn net.Conn, user string) {
+func (c *Console) Serve(ctx context.Context, conn net.Conn, address, user string) {
 	s := &consoleSession{
-		console: c, conn: conn, user: user, log: c.log.With("console", user, "client", conn.RemoteAddr().String()),
+		console: c, conn: conn, user: user, log: c.log.With("console", user, "client", address),
 		backend: pgproto3.NewBackend(conn, conn), statements: map[string]command{}, portals: map[string]command{},
 	}
 	s.backend.SetMaxBodyLen(maxConsoleBody)

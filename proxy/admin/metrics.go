@@ -23,6 +23,7 @@ type Metrics struct {
 	ended            *prometheus.CounterVec
 	ready            *prometheus.GaugeVec
 	listener         *prometheus.GaugeVec
+	headers          *prometheus.CounterVec
 	watch            watchMetrics
 }
 
@@ -69,8 +70,12 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Help: "Always 1; the labels say what the listener promises and asks for.",
 		}, []string{"adapter", "listener", "guarantee", "policy", "unsigned"}),
 	}
+	m.headers = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lychgate_proxy_protocol_refused_total",
+		Help: "Connections closed for their header of the PROXY protocol.",
+	}, []string{"listener", "fault"})
 	m.watch = newWatchMetrics(reg)
-	reg.MustRegister(m.rejections, m.bindings, m.binds, m.takeovers, m.takeoverDuration, m.ended, m.ready, m.listener,
+	reg.MustRegister(m.rejections, m.bindings, m.binds, m.takeovers, m.takeoverDuration, m.ended, m.ready, m.listener, m.headers,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -106,6 +111,16 @@ func (m *Metrics) StoreReady(adapter, listener string, ready bool) {
 		v = 1
 	}
 	m.ready.WithLabelValues(adapter, listener).Set(v)
+}
+
+// AnnounceHeaderFault makes a series of a listener visible at 0.
+func (m *Metrics) AnnounceHeaderFault(listener, fault string) {
+	m.headers.WithLabelValues(listener, fault)
+}
+
+// HeaderRefused notes that a listener has closed a connection for its PROXY protocol header.
+func (m *Metrics) HeaderRefused(listener, fault string) {
+	m.headers.WithLabelValues(listener, fault).Inc()
 }
 
 var _ gate.Observer = (*Metrics)(nil)

@@ -22,6 +22,15 @@ const (
 	MaxStartup = 10_000
 )
 
+// ErrProxyHeader is a header of the PROXY protocol where a start-up packet belongs.
+var ErrProxyHeader = &FrameError{"a header of the PROXY protocol in place of a start-up packet"}
+
+// Beginnings of such a header, in its two versions.
+const (
+	proxyLine   = "PROXY "
+	proxyBinary = "\r\n\r\n\x00\r\nQ"
+)
+
 // ReadStartup reads one start-up packet and returns its code and what follows it. It reads not one byte more: what
 // the client sends behind a request for TLS must not be taken for part of the encrypted stream. io.EOF means that
 // the client closed before the first byte.
@@ -31,6 +40,9 @@ func ReadStartup(src io.Reader) (code uint32, body []byte, err error) {
 		return 0, nil, err
 	}
 	length := binary.BigEndian.Uint32(head[:])
+	if string(head[:len(proxyLine)]) == proxyLine || string(head[:]) == proxyBinary {
+		return 0, nil, ErrProxyHeader
+	}
 	if length < minStartup || length > MaxStartup {
 		return 0, nil, &FrameError{fmt.Sprintf("start-up packet of length %d; allowed are %d to %d", length, minStartup, MaxStartup)}
 	}
