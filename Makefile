@@ -30,6 +30,10 @@ test-drivers: ## run the drivers of other languages against the proxy
 	@deploy/setup.sh drivers
 	@LYCHGATE_DRIVERS=all go test -count=1 -timeout 10m $(ARGS) ./adapters/postgres/drivers
 
+.PHONY: soak
+soak: setup build ## take locks over at random while proxies are killed (ARGS="-time 10m")
+	@go run ./chaos/soak -lychgate bin/lychgate $(ARGS)
+
 .PHONY: build
 build: ## build bin/lychgate, one static binary
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lychgate ./cmd/lychgate
