@@ -15,7 +15,10 @@ func TestNamesOfStatementsDoNotOutliveTheTicket(t *testing.T) {
 	p := w.proxy(nil)
 	const insert = "INSERT INTO entry VALUES (1, 'no ticket')"
 	none := func(*pgconn.PgConn) error { return nil }
-	for name, c := range map[string]struct{ fenced, barred func(*pgconn.PgConn) error }{
+	for name, c := range map[string]struct {
+		fenced, barred func(*pgconn.PgConn) error
+		again          bool // the name has the meaning again that its client gave it
+	}{
 		"RESET, renamed": {
 			fenced: func(c *pgconn.PgConn) error {
 				if _, err := c.Prepare(t.Context(), "s", "RESET fence.ticket", nil); err != nil {
@@ -24,7 +27,7 @@ func TestNamesOfStatementsDoNotOutliveTheTicket(t *testing.T) {
 				_, err := c.Exec(t.Context(), "DEALLOCATE s; PREPARE s AS "+insert).ReadAll()
 				return err
 			},
-			barred: none,
+			barred: none, again: true,
 		},
 		"BEGIN, renamed": {
 			fenced: func(c *pgconn.PgConn) error {
@@ -34,7 +37,7 @@ func TestNamesOfStatementsDoNotOutliveTheTicket(t *testing.T) {
 				_, err := c.Exec(t.Context(), "DEALLOCATE s; PREPARE s AS "+insert).ReadAll()
 				return err
 			},
-			barred: none,
+			barred: none, again: true,
 		},
 		"a name that exists": {
 			fenced: func(c *pgconn.PgConn) error {
@@ -77,8 +80,11 @@ func TestNamesOfStatementsDoNotOutliveTheTicket(t *testing.T) {
 			if err := c.barred(conn); err != nil {
 				t.Fatal(err)
 			}
-			result := conn.ExecPrepared(t.Context(), "s", nil, nil, nil).Read()
-			wantCode(t, result.Err, postgres.CodeTicketRequired)
+			if err := conn.ExecPrepared(t.Context(), "s", nil, nil, nil).Read().Err; !c.again {
+				wantCode(t, err, postgres.CodeTicketRequired)
+			} else if err != nil {
+				t.Error(err)
+			}
 			if n := w.count("true"); n != 0 {
 				t.Errorf("%d rows were written without a ticket", n)
 			}
@@ -102,5 +108,75 @@ func TestPreparedStatementsBeforeTheTicket(t *testing.T) {
 		if _, err := conn.Exec(t.Context(), "INSERT INTO entry VALUES (1, 'a'); TRUNCATE entry").ReadAll(); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// Drivers keep BEGIN and COMMIT prepared under names of theirs, also from one transaction's ticket to the next one's.
+func TestPreparedEndsOfTransactionsWithATicketEach(t *testing.T) {
+	w := newWorld(t)
+	conn := w.proxy(nil).connect(nil).PgConn()
+	simple := func(sql string) error {
+		_, err := conn.Exec(t.Context(), sql).ReadAll()
+		return err
+	}
+	prepare := func(name, sql string) func() error {
+		return func() error {
+			_, err := conn.Prepare(t.Context(), name, sql, nil)
+			return err
+		}
+	}
+	execute := func(name string) func() error {
+		return func() error { return conn.ExecPrepared(t.Context(), name, nil, nil, nil).Read().Err }
+	}
+	show := func() error { return simple("SET LOCAL fence.ticket = '" + w.ticket("r", 1) + "'") }
+	write := func() error { return simple("INSERT INTO entry SELECT count(*), 'a' FROM entry") }
+	do := func(steps ...func() error) {
+		t.Helper()
+		for i, step := range steps {
+			if err := step(); err != nil {
+				t.Fatalf("step %d: %v", i, err)
+			}
+		}
+	}
+	do(prepare("begin", "BEGIN"), execute("begin"), show, prepare("commit", "COMMIT"), prepare("rollback", "ROLLBACK"), write, execute("commit"))
+	for range 3 {
+		wantCode(t, write(), postgres.CodeTicketRequired)
+		do(execute("begin"), show, write, execute("commit"))
+		do(execute("begin"))
+		wantCode(t, write(), postgres.CodeTicketRequired)
+		do(execute("rollback"))
+	}
+	if n := w.count("true"); n != 4 {
+		t.Errorf("%d rows, want 4", n)
+	}
+	if conn.TxStatus() != 'I' {
+		t.Errorf("transaction status %c", conn.TxStatus())
+	}
+}
+
+// A savepoint executes nothing: some drivers have one before each statement.
+func TestSavepointBeforeTheTicket(t *testing.T) {
+	w := newWorld(t)
+	conn := w.proxy(nil).connect(nil)
+	show := "SET LOCAL fence.ticket = '" + w.ticket("r", 1) + "'"
+	exec(t, conn, "BEGIN")
+	exec(t, conn, "SAVEPOINT a")
+	_, err := conn.Exec(t.Context(), "SELECT 1")
+	wantCode(t, err, postgres.CodeTicketRequired)
+	exec(t, conn, "ROLLBACK TO SAVEPOINT a")
+	exec(t, conn, "RELEASE SAVEPOINT a")
+	exec(t, conn, "COMMIT")
+
+	exec(t, conn, "BEGIN")
+	exec(t, conn, `SAVEPOINT "a"`)
+	exec(t, conn, show)
+	exec(t, conn, "INSERT INTO entry VALUES (1, 'a')")
+	exec(t, conn, `ROLLBACK TO "a"`)
+	exec(t, conn, "INSERT INTO entry VALUES (2, 'a')") // the fence is kept: one too many is safe
+	exec(t, conn, "COMMIT")
+	_, err = conn.Exec(t.Context(), "INSERT INTO entry VALUES (3, 'a')")
+	wantCode(t, err, postgres.CodeTicketRequired)
+	if n := w.count("true"); n != 1 {
+		t.Errorf("%d rows, want 1", n)
 	}
 }

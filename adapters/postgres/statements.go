@@ -9,15 +9,23 @@ const (
 	maxStatements = 256
 	maxTickets    = 16 // of those, statements that carry tickets
 	maxName       = 256
+	maxKept       = 256 // of a text that can be prepared again
 )
 
 // statements remembers those prepared statements and portals whose execution means something to the fence, under
 // the client's own names. All others execute something and commit nothing by themselves inside a transaction.
 type statements struct {
-	prepared map[string]sqltext.Statement
+	prepared map[string]prepared
 	portals  map[string]sqltext.Statement
 	tickets  int
 	overflow bool // something that may commit was not remembered
+}
+
+// prepared is what a name stands for.
+type prepared struct {
+	sqltext.Statement
+	text     string // of what is let through without a ticket
+	doubtful bool   // the server may know something else by the name: it is to be given the text again
 }
 
 // notable reports whether a statement has to be remembered.
@@ -27,7 +35,7 @@ func notable(s sqltext.Statement) bool { return s.Kind != sqltext.Other || s.Com
 // to be remembered cannot be. certain says that the server looks at it: the unnamed statement then
 // loses what it stood for even if the new text is refused. Otherwise, and always for a named statement, which the
 // server does not replace, what may have committed before may still.
-func (m *statements) prepare(name []byte, s sqltext.Statement, certain bool) bool {
+func (m *statements) prepare(name, text []byte, s sqltext.Statement, certain bool) bool {
 	if old := m.prepared[string(name)]; len(name) > 0 || !certain {
 		s.Commits = s.Commits || old.Commits
 	}
@@ -46,12 +54,16 @@ func (m *statements) prepare(name []byte, s sqltext.Statement, certain bool) boo
 		return true
 	}
 	if m.prepared == nil {
-		m.prepared = map[string]sqltext.Statement{}
+		m.prepared = map[string]prepared{}
 	}
 	if carries {
 		m.tickets++
 	}
-	m.prepared[string(name)] = s
+	p := prepared{Statement: s}
+	if s.Kind != sqltext.Other && s.Kind != sqltext.SetTicket && len(text) <= maxKept {
+		p.text = string(text)
+	}
+	m.prepared[string(name)] = p
 	return true
 }
 
@@ -60,7 +72,7 @@ func (m *statements) forget(name []byte) {
 	if !ok {
 		return
 	}
-	if carriesTicket(old) {
+	if carriesTicket(old.Statement) {
 		m.tickets--
 	}
 	delete(m.prepared, string(name))
@@ -71,7 +83,7 @@ func (m *statements) doubt(name []byte) {
 	commits := m.prepared[string(name)].Commits
 	m.forget(name)
 	if commits {
-		m.prepared[string(name)] = sqltext.Statement{Findings: sqltext.Findings{Commits: true}}
+		m.prepared[string(name)] = prepared{Statement: sqltext.Statement{Findings: sqltext.Findings{Commits: true}}}
 	}
 }
 
@@ -80,27 +92,40 @@ func carriesTicket(s sqltext.Statement) bool {
 }
 
 // carries reports whether a name stands for a statement that counts among the tickets.
-func (m *statements) carries(name []byte) bool { return carriesTicket(m.prepared[string(name)]) }
+func (m *statements) carries(name []byte) bool {
+	return carriesTicket(m.prepared[string(name)].Statement)
+}
 
 func (m *statements) forgetPortal(portal []byte) { delete(m.portals, string(portal)) }
 
-// forgetHarmless drops what would be let through without a ticket: names can be given a new meaning in ways that
+// distrust doubts what would be let through without a ticket: names can be given a new meaning in ways that
 // are not seen here. What shows a ticket stays, since whatever it executes is then carried by that ticket.
-func (m *statements) forgetHarmless() {
-	for name, s := range m.prepared {
-		if s.Kind != sqltext.SetTicket {
-			m.forget([]byte(name))
+func (m *statements) distrust() {
+	for name, p := range m.prepared {
+		switch {
+		case p.Kind == sqltext.Other || p.Kind == sqltext.SetTicket:
+		case p.text == "":
+			m.doubt([]byte(name))
+		default:
+			p.doubtful = true
+			m.prepared[name] = p
 		}
 	}
 	clear(m.portals)
 }
 
+// again is the text that a name has to be given once more before it is executed, so that it stands for that; empty: it
+// need not.
+func (m *statements) again(name []byte) string {
+	if p := m.prepared[string(name)]; p.doubtful {
+		return p.text
+	}
+	return ""
+}
+
 // bind notes which statement a portal stands for. It reports false when that has to be remembered and cannot be.
 func (m *statements) bind(portal, name []byte) bool {
-	s, ok := m.prepared[string(name)]
-	if !ok {
-		s.Commits = m.overflow
-	}
+	s := m.bound(name)
 	if !notable(s) {
 		delete(m.portals, string(portal))
 		return true
@@ -116,11 +141,21 @@ func (m *statements) bind(portal, name []byte) bool {
 	return true
 }
 
-// statement is what a name stands for; the zero value for anything that is not notable.
-func (m *statements) statement(name []byte) sqltext.Statement {
-	s, ok := m.prepared[string(name)]
+// bound is what a name stands for when a portal is made of it, once it was given its text again where it has to be; the
+// zero value for anything that is not notable.
+func (m *statements) bound(name []byte) sqltext.Statement {
+	p, ok := m.prepared[string(name)]
 	if !ok {
-		s.Commits = m.overflow
+		p.Commits = m.overflow
+	}
+	return p.Statement
+}
+
+// statement is what a name certainly stands for.
+func (m *statements) statement(name []byte) sqltext.Statement {
+	s := m.bound(name)
+	if m.again(name) != "" {
+		return sqltext.Statement{Findings: s.Findings}
 	}
 	return s
 }

@@ -13,18 +13,19 @@ func TestNamesKeepThatTheyMayCommit(t *testing.T) {
 		then func(m *statements, name []byte)
 		want bool
 	}{
-		"prepared again, which the server refuses": {"c", func(m *statements, n []byte) { m.prepare(n, sqltext.Parse([]byte("select 1")), true) }, true},
-		"the unnamed statement":                    {"", func(m *statements, n []byte) { m.prepare(n, sqltext.Parse([]byte("select 1")), true) }, false},
-		"the unnamed statement in a batch":         {"", func(m *statements, n []byte) { m.prepare(n, sqltext.Parse([]byte("select 1")), false) }, true},
+		"prepared again, which the server refuses": {"c", func(m *statements, n []byte) { m.prepare(n, nil, sqltext.Parse([]byte("select 1")), true) }, true},
+		"the unnamed statement":                    {"", func(m *statements, n []byte) { m.prepare(n, nil, sqltext.Parse([]byte("select 1")), true) }, false},
+		"the unnamed statement in a batch":         {"", func(m *statements, n []byte) { m.prepare(n, nil, sqltext.Parse([]byte("select 1")), false) }, true},
 		"refused":                                  {"c", (*statements).doubt, true},
+		"without a ticket since":                   {"c", func(m *statements, _ []byte) { m.distrust() }, true},
 		"closed":                                   {"c", (*statements).forget, false},
 		"closed and prepared again": {"c", func(m *statements, n []byte) {
 			m.forget(n)
-			m.prepare(n, sqltext.Parse([]byte("select 1")), true)
+			m.prepare(n, nil, sqltext.Parse([]byte("select 1")), true)
 		}, false},
 	} {
 		var m statements
-		m.prepare([]byte(c.name), sqltext.Parse([]byte("commit")), true)
+		m.prepare([]byte(c.name), nil, sqltext.Parse([]byte("commit")), true)
 		if !m.statement([]byte(c.name)).Commits {
 			t.Fatal("a COMMIT does not commit")
 		}

@@ -80,7 +80,7 @@ func (r *relay) streamUp(b *burst) (next, error) {
 func (r *relay) message(b *burst, m message) (next, error) {
 	barred := r.access() == gate.Barred
 	if barred && !r.up.barred {
-		r.up.statements.forgetHarmless()
+		r.up.statements.distrust()
 	}
 	r.up.barred = barred
 	switch m.typ {
@@ -205,7 +205,7 @@ func (r *relay) judge(s sqltext.Statement) *gate.Refusal {
 // isPure reports whether executing a statement changes nothing and sees nothing.
 func isPure(s sqltext.Statement) bool {
 	switch s.Kind {
-	case sqltext.Empty, sqltext.Begin, sqltext.SetTicket, sqltext.ResetTicket, sqltext.ShowTicket:
+	case sqltext.Empty, sqltext.Begin, sqltext.Savepoint, sqltext.SetTicket, sqltext.ResetTicket, sqltext.ShowTicket:
 		return true
 	case sqltext.Other, sqltext.End:
 	}

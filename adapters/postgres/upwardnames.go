@@ -16,14 +16,24 @@ func (r *relay) bind(b *burst, m message) (next, error) {
 	if !ok1 || !ok2 {
 		return done, errName()
 	}
-	s := r.up.statements.statement(name)
+	s := r.up.statements.bound(name)
 	if r.up.barred && s.Kind == sqltext.Other {
 		return r.refuse(b, m, track.Bind, nil, ticketRequired())
 	}
 	if !r.up.statements.bind(portal, name) {
 		return r.refuse(b, m, track.Bind, nil, notAllowed("Too many portals carry tickets.", "Use the unnamed portal."))
 	}
+	if text := r.up.statements.again(name); text != "" {
+		r.prepareAgain(b, name, text)
+	}
 	return r.pass(b, m, track.Sent{Kind: track.Bind, Pure: isPure(s)})
+}
+
+// prepareAgain gives a name the text that its client knows it by, unseen by the client. Drivers keep BEGIN and COMMIT
+// prepared while tickets come and go. Where the server does not take it, it executes nothing either up to the next Sync.
+func (r *relay) prepareAgain(b *burst, name []byte, text string) {
+	r.own(b, track.Close, 'C', "S"+string(name)+"\x00")
+	r.own(b, track.Parse, 'P', string(name)+"\x00"+text+"\x00"+string(noTypes))
 }
 
 func errName() error {

@@ -27,7 +27,7 @@ func (r *relay) query(b *burst, m message) (next, error) {
 		return r.showTicket(b, m, s, track.Query, []byte(s.Redacted()), []byte{0})
 	case sqltext.ResetTicket:
 		return r.showTicket(b, m, s, track.Query, m.body)
-	case sqltext.Other, sqltext.Empty, sqltext.Begin, sqltext.End, sqltext.ShowTicket:
+	case sqltext.Other, sqltext.Empty, sqltext.Begin, sqltext.End, sqltext.Savepoint, sqltext.ShowTicket:
 	}
 	return r.pass(b, m, track.Sent{Kind: track.Query, Pure: isPure(s), MayCommit: s.Commits})
 }
@@ -63,7 +63,7 @@ func (r *relay) parse(b *burst, m message) (next, error) {
 			return done, err
 		}
 	}
-	if !r.up.statements.prepare(name, s, r.certain()) {
+	if !r.up.statements.prepare(name, query, s, r.certain()) {
 		return r.refuse(b, m, track.Parse, name, notAllowed("Too many prepared statements carry tickets.", "Use one statement, or the simple protocol."))
 	}
 	if r.up.barred {
@@ -123,7 +123,7 @@ func (r *relay) streamText(b *burst) error {
 	}
 	r.up.text = nil
 	if t.parse {
-		r.up.statements.prepare(t.name, sqltext.Statement{Findings: found}, false)
+		r.up.statements.prepare(t.name, nil, sqltext.Statement{Findings: found}, false)
 	}
 	return nil
 }

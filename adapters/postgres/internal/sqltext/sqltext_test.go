@@ -21,7 +21,20 @@ func TestParse(t *testing.T) {
 		"COMMIT":                                            {Kind: End, Findings: Findings{Commits: true}},
 		"end work and no chain;":                            {Kind: End, Findings: Findings{Commits: true}},
 		"ROLLBACK":                                          {Kind: End},
-		"ROLLBACK TO a":                                     {},
+		"ROLLBACK TO a":                                     {Kind: End},
+		"rollback work to savepoint a_1;":                   {Kind: End},
+		"rollback to savepoint":                             {},
+		"rollback to a b":                                   {},
+		`rollback to "a b"`:                                 {Kind: End},
+		`savepoint "a`:                                      {},
+		`savepoint "a"b`:                                    {},
+		`savepoint "a""b"`:                                  {},
+		`savepoint ""`:                                      {},
+		"SAVEPOINT PGJDBC_AUTOSAVE":                         {Kind: Savepoint},
+		"release savepoint a":                               {Kind: Savepoint},
+		"release a":                                         {Kind: Savepoint},
+		"savepoint":                                         {},
+		"savepoint a; select 1":                             {},
 		"COMMIT PREPARED 'x'":                               {Findings: Findings{Commits: true}},
 		"prepare transaction 'x'":                           {Findings: Findings{Commits: true, Prepares: true}},
 		"PREPARE/**/TRANSACTION''":                          {Findings: Findings{Commits: true, Prepares: true}},
@@ -131,7 +144,7 @@ func FuzzParse(f *testing.F) {
 			if !s.Mentions {
 				t.Fatal("a form of fence.ticket that does not mention it")
 			}
-		case Begin, End, Empty:
+		case Begin, End, Savepoint, Empty:
 			if s.Mentions {
 				t.Fatal("a mention was taken for something harmless")
 			}

@@ -1,6 +1,7 @@
 package sqltext
 
 import (
+	"bytes"
 	"strings"
 )
 
@@ -12,7 +13,8 @@ const (
 	Other       Kind = iota
 	Empty            // blanks, comments and semicolons only
 	Begin            // BEGIN or START TRANSACTION and nothing else
-	End              // COMMIT, END, ROLLBACK or ABORT of the whole transaction and nothing else
+	End              // COMMIT, END, ROLLBACK or ABORT of the whole transaction, or ROLLBACK TO, and nothing else
+	Savepoint        // SAVEPOINT or RELEASE and nothing else
 	SetTicket        // SET fence.ticket to a literal
 	ResetTicket      // RESET fence.ticket, or SET to DEFAULT or to the empty string
 	ShowTicket       // SHOW fence.ticket
@@ -141,9 +143,18 @@ func parseControl(text []byte) Kind {
 				return Other
 			}
 		}
+		if l.word("TO") {
+			l.word("SAVEPOINT")
+			return l.named(End)
+		}
 		if l.end() {
 			return End
 		}
+	case l.word("SAVEPOINT"):
+		return l.named(Savepoint)
+	case l.word("RELEASE"):
+		l.word("SAVEPOINT")
+		return l.named(Savepoint)
 	}
 	return Other
 }
@@ -200,6 +211,29 @@ func (l *lexer) literal() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// named takes a name, up to the end.
+func (l *lexer) named(kind Kind) Kind {
+	if l.name() && l.end() {
+		return kind
+	}
+	return Other
+}
+
+// name takes a name, with quotes or without.
+func (l *lexer) name() bool {
+	if l.symbol('"') {
+		n := bytes.IndexByte(l.rest, '"')
+		l.rest = l.rest[n+1:]
+		return n > 0
+	}
+	n := 0
+	for n < len(l.rest) && isIdent(l.rest[n]) {
+		n++
+	}
+	l.rest = l.rest[n:]
+	return n > 0
 }
 
 // end reports whether nothing but semicolons is left.
