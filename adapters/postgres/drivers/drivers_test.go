@@ -69,6 +69,21 @@ func goProgram(name string) func(*testing.T) (string, []string) {
 	}
 }
 
+// jdbc compiles the cases of Java's driver.
+func jdbc(t *testing.T) (string, []string) {
+	const jar = "/usr/share/java/postgresql.jar" // Debian's
+	dir := t.TempDir()
+	sources, err := filepath.Glob(filepath.Join(source(t, "java"), "*.java"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "javac", append([]string{"-nowarn", "-cp", jar, "-d", dir}, sources...)...)
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("javac: %v\n%s", err, out)
+	}
+	return dir, []string{"java", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m", "-cp", jar + ":" + dir, "OnJdbc"}
+}
+
 // Debian's own interpreter: its packages are for no other.
 const python = "/usr/bin/python3"
 
@@ -80,6 +95,8 @@ var drivers = []driver{
 	{name: "pgx", cases: 90, command: goProgram("pgx")},
 	{name: "pgx-stdlib", cases: 40, command: goProgram("pgx-stdlib")},
 	{name: "lib-pq", cases: 45, command: goProgram("lib-pq")},
+	{name: "jdbc", cases: 130, command: jdbc},
+	{name: "ruby-pg", cases: 50, command: script("ruby/on_pg.rb", "/usr/bin/ruby")},
 }
 
 const patience = 3 * time.Minute
