@@ -4,6 +4,7 @@ package invariant
 
 import (
 	"fmt"
+	"maps"
 	"time"
 )
 
@@ -36,9 +37,14 @@ func (v *Violation) Error() string {
 
 // Checker judges the history of one group, step by step in the order of its log. It is not safe for concurrent use.
 type Checker struct {
-	options Options
-	history *history
-	rules   []rule
+	options  Options
+	history  *history
+	tokens   *tokens
+	requests *requests
+	floors   *floors
+	quorum   *quorum
+	replicas *replicas
+	rules    []rule
 }
 
 // rule is one invariant: it looks at a step before the history follows it, and says what is wrong with it.
@@ -49,20 +55,38 @@ type rule struct {
 
 // New returns a checker at the beginning of a history.
 func New(o Options) *Checker {
-	tokens, requests, floors, quorum, replicas := newTokens(), newRequests(o), newFloors(o), newQuorum(o), newReplicas()
-	return &Checker{options: o, history: newHistory(), rules: []rule{
+	c := &Checker{
+		options: o, history: newHistory(), tokens: newTokens(), requests: newRequests(o), floors: newFloors(o),
+		quorum: newQuorum(o), replicas: newReplicas(),
+	}
+	c.rules = c.allRules()
+	return c
+}
+
+func (c *Checker) allRules() []rule {
+	return []rule{
 		{1, exclusion},
-		{2, tokens.judge},
-		{3, floors.neverDown},
-		{4, floors.writes},
+		{2, c.tokens.judge},
+		{3, c.floors.neverDown},
+		{4, c.floors.writes},
 		{5, ownership},
-		{6, quorum.judge},
-		{7, requests.judge},
+		{6, c.quorum.judge},
+		{7, c.requests.judge},
 		{8, order},
-		{9, expiry(o)},
-		{10, replicas.judge},
-		{12, floors.issued},
-	}}
+		{9, expiry(c.options)},
+		{10, c.replicas.judge},
+		{12, c.floors.issued},
+	}
+}
+
+// Clone returns a checker of the same history so far, which may go on otherwise.
+func (c *Checker) Clone() *Checker {
+	twin := &Checker{
+		options: c.options, history: c.history.clone(), tokens: new(*c.tokens), requests: c.requests.clone(),
+		floors: c.floors.clone(), quorum: new(*c.quorum), replicas: &replicas{maps.Clone(c.replicas.digests)},
+	}
+	twin.rules = twin.allRules()
+	return twin
 }
 
 // Observe judges the next step. The error is a *Violation, or says that the history itself makes no sense; after

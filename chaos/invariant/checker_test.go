@@ -193,12 +193,25 @@ func run(steps []Event) error {
 		o.Replicas = 3
 	}
 	c := New(o)
-	for _, e := range steps {
+	before := make([]*Checker, len(steps))
+	for i, e := range steps {
+		before[i], c = c, c.Clone()
 		if err := c.Observe(e); err != nil {
-			return err
+			return errors.Join(err, again(before[:i+1], steps, err))
 		}
 	}
-	return c.Finish(c.history.now)
+	return errors.Join(c.Finish(c.history.now), again(before, steps, nil))
+}
+
+// again judges each step once more by the checker whose clone went on: it must not have noticed.
+func again(before []*Checker, steps []Event, last error) error {
+	for i, c := range before {
+		err := c.Observe(steps[i])
+		if i < len(before)-1 && err != nil || i == len(before)-1 && fmt.Sprint(err) != fmt.Sprint(last) {
+			return fmt.Errorf("step %d, judged again: %w; it was %w", i, err, last)
+		}
+	}
+	return nil
 }
 
 func TestClockError(t *testing.T) {

@@ -2,6 +2,7 @@ package invariant
 
 import (
 	"fmt"
+	"maps"
 
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
@@ -20,6 +21,14 @@ func newFloors(o Options) *floors {
 		floor:   make(map[lease.Resource]lease.Token),
 		tokens:  make(map[lease.Resource]map[lease.Token]bool),
 	}
+}
+
+func (f *floors) clone() *floors {
+	twin := &floors{options: f.options, floor: maps.Clone(f.floor), tokens: make(map[lease.Resource]map[lease.Token]bool, len(f.tokens))}
+	for name, tokens := range f.tokens {
+		twin.tokens[name] = maps.Clone(tokens)
+	}
+	return twin
 }
 
 func (f *floors) neverDown(_ *history, e Event) string {

@@ -41,6 +41,27 @@ func newHistory() *history {
 	}
 }
 
+// clone copies all that later steps change.
+func (h *history) clone() *history {
+	twin := newHistory()
+	twin.now, twin.headStart = h.now, h.headStart
+	for name, holders := range h.holders {
+		for _, l := range holders {
+			l = new(*l)
+			twin.leases[l.Lease], twin.held[l.Request] = l, l
+			twin.holders[name] = append(twin.holders[name], l)
+		}
+	}
+	for name, queue := range h.queues {
+		for _, w := range queue {
+			w = new(*w)
+			twin.waiters[w.Request] = w
+			twin.queues[name] = append(twin.queues[name], w)
+		}
+	}
+	return twin
+}
+
 // follow takes a step that broke no rule. Steps that name what is not there are left to the rules and ignored here.
 func (h *history) follow(e Event) error {
 	if at, ok := instantOf(e); ok {

@@ -1,6 +1,9 @@
 package invariant
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+)
 
 // requests is invariant 7: within the window a request has at most one effect, outside it none, and a retry reports
 // the effect as it stands.
@@ -11,6 +14,10 @@ type requests struct {
 
 func newRequests(o Options) *requests {
 	return &requests{options: o, effects: make(map[Request]Instant)}
+}
+
+func (r *requests) clone() *requests {
+	return &requests{options: r.options, effects: maps.Clone(r.effects)}
 }
 
 func (r *requests) judge(h *history, e Event) string {
