@@ -69,9 +69,12 @@ func (t *translation) now() invariant.Instant { return invariant.Instant(t.Now) 
 func (t *translation) command(command lock.Command, result lock.Result) {
 	switch r := result.(type) {
 	case lock.Renewed:
-		t.renewed(period{r.Lease.Hash(), r.Token}, command.(lock.Renew).Identity, r.Deadline)
+		c := command.(lock.Renew)
+		t.renewed(period{c.Lease.Hash(), r.Token}, c.Identity, r.Deadline)
 	case lock.Released:
-		t.by[period{r.Hash, r.Token}] = command.(lock.Release).Identity
+		if c := command.(lock.Release); c.Lease.Hash() == r.Hash {
+			t.by[period{r.Hash, r.Token}] = c.Identity
+		}
 	case lock.Cancelled:
 		t.cancelled(command.(lock.Cancel), r)
 	case lock.Granted:

@@ -127,6 +127,12 @@ func TestStepsKeepWhatIsWrong(t *testing.T) {
 		{"another's release", 5, release(1), func(a *locktest.Applied) {
 			a.Commands = []lock.Command{lock.Release{Identity: "other", Lease: id(1)}}
 		}},
+		{"release of another lease", 5, release(1), func(a *locktest.Applied) {
+			a.Commands = []lock.Command{lock.Release{Identity: "me", Lease: id(2)}}
+		}},
+		{"renewal of another lease", 5, renew(1), func(a *locktest.Applied) {
+			a.Commands = []lock.Command{lock.Renew{Identity: "me", Lease: id(2)}}
+		}},
 		{"renewed for another", 5, renew(1), func(a *locktest.Applied) {
 			a.Commands = []lock.Command{lock.Renew{Identity: "other", Lease: id(1)}}
 		}},
