@@ -34,6 +34,11 @@ test-drivers: ## run the drivers of other languages against the proxy
 soak: setup build ## take locks over at random while proxies are killed (ARGS="-time 10m")
 	@go run ./chaos/soak -lychgate bin/lychgate $(ARGS)
 
+.PHONY: explore
+explore: ## visit every state near the beginning of the lock machine (STATES=200000000 WORKERS=2: for an hour)
+	@go test ./coordinator/internal/lock -run '^TestExplore$$' -count=1 -timeout 0 -v \
+		-explore.states $(or $(STATES),5000000) -explore.workers $(or $(WORKERS),1) $(ARGS)
+
 .PHONY: build
 build: ## build bin/lychgate, one static binary
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o bin/lychgate ./cmd/lychgate

@@ -17,11 +17,13 @@ type Restorer struct {
 }
 
 // NewRestorer begins with the header.
-func NewRestorer(h Header) (*Restorer, error) {
+func NewRestorer(h Header) (*Restorer, error) { return restorerInto(New(), h) }
+
+// restorerInto begins with a machine before its first entry.
+func restorerInto(m *Machine, h Header) (*Restorer, error) {
 	if err := checkHeader(h); err != nil {
 		return nil, err
 	}
-	m := New()
 	m.initialised, m.cluster, m.version, m.incarnation = h.Initialised, h.Cluster, h.Version, h.Incarnation
 	m.config, m.index, m.now = h.Config, h.Index, h.Now
 	m.counter, m.seq, m.headStart = h.Counter, h.Seq, h.HeadStart
