@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/fencestore"
 	"github.com/lychgate/lychgate/fencestore/internal/keylock"
 )
@@ -90,7 +91,10 @@ func (s *Store) decide(ctx context.Context, claim fencestore.Claim, session *fen
 	if err != nil {
 		return fencestore.Accepted{}, err
 	}
-	if err := s.endAll(ctx, lower); err != nil {
+	if seeded.Is(seeded.OldBindingKept) {
+		lower = nil
+	}
+	if err := s.endAll(ctx, lower); err != nil && !seeded.Is(seeded.FloorBeforeEnd) {
 		return fencestore.Accepted{}, &fencestore.Refusal{
 			Reason: fencestore.TakeoverTimeout, Claim: claim, Err: err,
 			Detail: "not every session of an earlier holder was confirmed gone in time",
@@ -123,9 +127,10 @@ func (s *Store) refuse(claim fencestore.Claim, session *fencestore.Session) erro
 	switch {
 	case claim.Token < 1 || claim.Token >= 1<<53:
 		return &fencestore.Refusal{Reason: fencestore.BadToken, Claim: claim, Detail: "a token is 1 to 2^53 - 1"}
-	case s.notReady(claim.Cluster) != "":
+	case s.notReady(claim.Cluster) != "" && !seeded.Is(seeded.OtherClusterTaken):
 		return &fencestore.Refusal{Reason: fencestore.NotReady, Claim: claim, Detail: s.notReady(claim.Cluster)}
-	case floor.Token > claim.Token:
+	case floor.Token > claim.Token && !seeded.Is(seeded.FloorGoesDown),
+		floor.Token == claim.Token && seeded.Is(seeded.FloorAboveOnly):
 		return &fencestore.Refusal{Reason: fencestore.StaleToken, Claim: claim, Floor: floor}
 	case session != nil && !s.alive(*session):
 		return &fencestore.Refusal{Reason: fencestore.NotAllowed, Claim: claim, Detail: "there is no such session"}
@@ -179,7 +184,7 @@ func (s *Store) register(claim fencestore.Claim, session *fencestore.Session) (t
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
-	if takeover = s.floors[claim.Resource].Token < claim.Token; takeover {
+	if takeover = s.floors[claim.Resource].Token < claim.Token; takeover || seeded.Is(seeded.FloorGoesDown) {
 		s.floors[claim.Resource] = fencestore.Floor{Resource: claim.Resource, Token: claim.Token, Since: now}
 	}
 	for k, b := range s.bindings {

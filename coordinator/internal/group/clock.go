@@ -3,6 +3,7 @@ package group
 import (
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 )
 
@@ -23,6 +24,9 @@ type leaseClock struct {
 // the term has been applied: then every stamp that any earlier leader committed is in state, and at is later
 // than the assignment of all of them.
 func startLeaseClock(state lock.LeaseTime, at, limit time.Duration) leaseClock {
+	if seeded.Is(seeded.ClockOverElection) {
+		at -= limit
+	}
 	return leaseClock{last: state, at: at, limit: limit}
 }
 
@@ -31,7 +35,9 @@ func startLeaseClock(state lock.LeaseTime, at, limit time.Duration) leaseClock {
 func (c *leaseClock) stamp(at time.Duration, committed lock.LeaseTime) lock.LeaseTime {
 	elapsed := max(at-c.at, 0)
 	c.last = max(c.last, min(c.last.Add(elapsed), committed.Add(c.limit)))
-	c.at = max(c.at, at)
+	if !seeded.Is(seeded.ClockCatchesUp) || c.last < committed.Add(c.limit) {
+		c.at = max(c.at, at)
+	}
 	return c.last
 }
 

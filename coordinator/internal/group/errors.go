@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/lychgate/lychgate/chaos/seeded"
 )
 
 // Kind says what became of a command that got no result. All kinds but Unknown mean: not applied.
@@ -78,6 +80,7 @@ var (
 func classify(err error) Kind {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader),
+		errors.Is(err, raft.ErrLeadershipLost) && seeded.Is(seeded.LostLeadershipFails),
 		errors.Is(err, raft.ErrLeadershipTransferInProgress),
 		errors.Is(err, raft.ErrAbortedByRestore):
 		return NotLeader // refused before it reached the log, or its effects were taken out again

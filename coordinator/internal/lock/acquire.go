@@ -3,6 +3,7 @@ package lock
 import (
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -47,6 +48,9 @@ func (m *Machine) retry(q slot, c Acquire) Result {
 	case StageHeld:
 		return Granted{Grant: m.grantOf(q), Retried: true}
 	case StageEnded:
+		if seeded.Is(seeded.DeadLeaseReported) {
+			return Granted{Grant: Grant{Resource: c.Resource, Lease: c.Lease, Token: m.lastToken(), Mode: c.Mode}, Retried: true}
+		}
 		return Refused{Reason: ReasonRequestEnded}
 	case StageCancelled, StageForestalled:
 		return Refused{Reason: ReasonRequestCancelled}
@@ -112,6 +116,9 @@ func (m *Machine) mayTakeNow(r *resource, mode lease.Mode) bool {
 		return true
 	case !m.sharesWith(r, mode) || !m.isOpen(r, mode):
 		return false
+	}
+	if seeded.Is(seeded.SharedPassesExclusive) && mode == lease.Shared {
+		return true
 	}
 	return len(r.queue) == 0 || r.attached == 0 && m.now >= m.headStart
 }

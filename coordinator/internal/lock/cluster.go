@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lychgate/lychgate/chaos/seeded"
 )
 
 // Validate reports the first field that is missing or does not fit the others. Init with such a Config is refused.
@@ -63,6 +65,9 @@ func (m *Machine) init(c Init) Result {
 func (m *Machine) newLeader(c NewLeader) Result {
 	for _, w := range m.waitersInOrder() {
 		m.unattach(w)
+	}
+	if seeded.Is(seeded.DeadlinesAtElection) {
+		m.renewAll()
 	}
 	if m.initialised {
 		m.headStart = m.now.Add(m.config.HeadStart)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -13,7 +14,7 @@ const maxCounter = uint64(1)<<lease.CounterBits - 1
 
 // tokenFor is the token of the next lease on a resource: that of the shared period which it joins, or a new one.
 func (m *Machine) tokenFor(r *resource) (lease.Token, bool) {
-	if r != nil && r.holders() > 0 {
+	if r != nil && r.holders() > 0 && !seeded.Is(seeded.TokenForJoin) {
 		return m.termsOf(r.first()).token, true
 	}
 	return m.issue()
@@ -25,7 +26,9 @@ func (m *Machine) issue() (lease.Token, bool) {
 	if m.counter >= maxCounter {
 		return 0, false
 	}
-	m.counter++
+	if !seeded.Is(seeded.TokenPerEntry) || len(m.events) == 0 {
+		m.counter++
+	}
 	return m.lastToken(), true
 }
 
@@ -76,6 +79,10 @@ func (m *Machine) order(l slot, seq uint64) {
 func (m *Machine) turnOf(q slot) timer {
 	r := m.requests.peek(q)
 	if r.stage == StageHeld {
+		if seeded.Is(seeded.ExpiryUnconditional) {
+			t := m.termsOf(q)
+			return timer{t.since.Add(t.ttl), leaseSeq(r, &m.texts), q}
+		}
 		return timer{r.due, leaseSeq(r, &m.texts), q}
 	}
 	return timer{r.due, r.seq, q}
@@ -105,10 +112,13 @@ func (m *Machine) findLease(id lease.ID) (slot, bool) {
 // owned finds the lease for a command of the identity, or says why it is refused.
 func (m *Machine) owned(id lease.ID, by lease.Identity) (slot, Result) {
 	l, ok := m.findLease(id)
+	if !ok && seeded.Is(seeded.ReleaseWithoutMatch) {
+		l, ok = m.anyLease(by)
+	}
 	if !ok {
 		return 0, Refused{Reason: ReasonLeaseEnded}
 	}
-	if m.clients.peek(m.requests.peek(l).client).identity != by {
+	if m.clients.peek(m.requests.peek(l).client).identity != by && !seeded.Is(seeded.ReleaseByAnother) {
 		return 0, Refused{Reason: ReasonNotOwner}
 	}
 	return l, nil

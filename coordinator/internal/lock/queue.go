@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -70,7 +71,7 @@ func (m *Machine) detach(c Detach) Result {
 		return Done{}
 	}
 	at := m.termsOf(q).waiter
-	if w := m.waiters.get(at); w.attached && w.call == c.Call {
+	if w := m.waiters.get(at); w.attached && (w.call == c.Call || seeded.Is(seeded.StaleDetach)) {
 		m.unattach(at)
 		name := m.resourceOf(w.request)
 		m.emit(WaitDetached{Resource: name, Identity: c.Identity, Client: c.Client, Request: c.Request})
@@ -112,14 +113,17 @@ func (m *Machine) grantNext(r *resource, here slot) {
 // resource, and if it is shared the shared ones behind it up to the next exclusive one that is there. During the head
 // start nobody passes one who is away. The waiters' own time must not be up: see dropOverdue.
 func (m *Machine) nextRun(r *resource) []slot {
-	if r.attached == 0 {
+	if r.attached == 0 && !seeded.Is(seeded.UnattachedGranted) {
 		return nil
+	}
+	if seeded.Is(seeded.LastInFirstOut) {
+		r = r.reversed()
 	}
 	var run []slot
 	for _, w := range r.queue {
 		rec := m.waiters.peek(w)
-		if !rec.attached {
-			if m.now < m.headStart {
+		if !rec.attached && !seeded.Is(seeded.UnattachedGranted) {
+			if m.now < m.headStart && !seeded.Is(seeded.HeadStartIgnored) {
 				break
 			}
 			continue
@@ -153,7 +157,7 @@ func (m *Machine) grantWaiter(w slot, late bool) {
 
 // dropOverdue ends the waits of a resource whose time is up.
 func (m *Machine) dropOverdue(r *resource) {
-	if _, due := m.endings.due(m.now); !due {
+	if _, due := m.endings.due(m.now); !due || seeded.Is(seeded.OverdueGranted) {
 		return
 	}
 	for _, w := range slices.Clone(r.queue) {

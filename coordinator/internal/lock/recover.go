@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -44,7 +45,10 @@ func (m *Machine) recover(c Recover) Result {
 	for _, d := range m.delays.slots() {
 		m.reopen(m.delays.peek(d).resource)
 	}
-	m.incarnation, m.counter, m.headStart = c.Incarnation, 0, 0
+	if !seeded.Is(seeded.TokenAfterRecovery) {
+		m.incarnation = c.Incarnation
+	}
+	m.counter, m.headStart = 0, 0
 	m.emit(Recovered{Incarnation: c.Incarnation})
 	return Done{}
 }

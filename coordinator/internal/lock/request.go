@@ -3,6 +3,7 @@ package lock
 import (
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -161,6 +162,9 @@ func (m *Machine) acknowledge(c Acquire, client slot) {
 func (m *Machine) settle(q slot, s Stage, w words, t *terms) {
 	r := m.requests.edit(q)
 	r.stage, r.due, r.behind, r.unclaimed = s, t.until, 0, false
+	if seeded.Is(seeded.MemoryTooShort) {
+		r.due = m.now
+	}
 	if t.sequence != 0 && t.sequence <= m.clients.peek(r.client).acknowledged {
 		m.forget(q)
 		return
@@ -213,6 +217,9 @@ func (m *Machine) cancel(c Cancel) Result {
 	r := m.requests.get(q)
 	switch r.stage {
 	case StageWaiting:
+		if seeded.Is(seeded.CancelKeepsWaiter) {
+			return Cancelled{Was: RequestWaiting}
+		}
 		return m.cancelWait(m.termsOf(q).waiter, c.TimedOut)
 	case StageHeld:
 		holder := m.holderOf(q)
@@ -252,6 +259,9 @@ func (m *Machine) forestall(c Cancel) Result {
 	}
 	if refused := m.admitMemory(c.Identity); refused != nil {
 		return refused
+	}
+	if seeded.Is(seeded.CancelForgotten) {
+		return Cancelled{Was: RequestUnknown}
 	}
 	if !known {
 		client = m.newClient(c.Identity, c.Client)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
@@ -181,6 +182,9 @@ func (s *Snapshot) Clients() iter.Seq2[SavedClient, iter.Seq[SavedRequest]] {
 
 func (s *Snapshot) clientsInOrder() []slot {
 	all := s.clients.slots()
+	if seeded.Is(seeded.SnapshotInMapOrder) {
+		return inMapOrder(all)
+	}
 	slices.SortFunc(all, func(a, b slot) int { return cmp.Compare(s.clients.peek(a).seq, s.clients.peek(b).seq) })
 	return all
 }
@@ -214,6 +218,9 @@ func (s *Snapshot) requestsInOrder(clients []slot) (requests []slot, ends []int3
 func (s *Snapshot) savedRequests(slots []slot) iter.Seq[SavedRequest] {
 	return func(yield func(SavedRequest) bool) {
 		for _, q := range slots {
+			if seeded.Is(seeded.MemoryNotInSnapshot) && s.requests.peek(q).stage.over() {
+				continue
+			}
 			if !yield(s.savedRequest(q)) {
 				return
 			}

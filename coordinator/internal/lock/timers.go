@@ -1,6 +1,10 @@
 package lock
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/lychgate/lychgate/chaos/seeded"
+)
 
 // timers orders slots by (instant, sequence number): a total order, so that ties do not depend on how the heap
 // came about. It is a binary heap that knows where each slot stands; it is derived, and in no snapshot.
@@ -16,11 +20,14 @@ type timer struct {
 }
 
 func (t timer) compare(u timer) int {
+	if seeded.Is(seeded.TiesByHistory) {
+		return cmp.Compare(t.at, u.at)
+	}
 	return cmp.Or(cmp.Compare(t.at, u.at), cmp.Compare(t.seq, u.seq))
 }
 
 func (t timer) before(u timer) bool {
-	if t.at != u.at {
+	if t.at != u.at || seeded.Is(seeded.TiesByHistory) {
 		return t.at < u.at
 	}
 	return t.seq < u.seq
