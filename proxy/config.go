@@ -47,6 +47,7 @@ type Postgres struct {
 	Store           string        `koanf:"store"`        // connection string of the proxy's own role, for its side connections
 	StoreConns      int           `koanf:"store_conns"`  // side connections, always open
 	Policy          string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
+	Replication     string        `koanf:"replication"`  // refuse or serve replication connections
 	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
 	TLS             TLS           `koanf:"tls"`
 	ProxyProtocol   ProxyProtocol `koanf:"proxy_protocol"`
@@ -117,6 +118,12 @@ const (
 	cutBindings  = "cut"
 )
 
+// What becomes of replication connections.
+const (
+	refuseReplication = "refuse"
+	serveReplication  = "serve"
+)
+
 // DefaultConfig is what a file is laid over. DefaultPostgres fills what a listener leaves out.
 func DefaultConfig() Config {
 	return Config{
@@ -137,6 +144,7 @@ func DefaultPostgres() Postgres {
 		Auth:            Auth{Method: AuthRelay},
 		StoreConns:      pgstore.DefaultConns,
 		Policy:          gate.Require.String(),
+		Replication:     refuseReplication,
 		OnLeaseEnd:      keepBindings,
 		MaxConnections:  1000,
 		TakeoverTimeout: pgstore.DefaultTakeoverTimeout,
@@ -156,6 +164,7 @@ func (c Config) WithDefaults() Config {
 		override(&d.Listen, p.Listen)
 		override(&d.StoreConns, p.StoreConns)
 		override(&d.Policy, p.Policy)
+		override(&d.Replication, p.Replication)
 		override(&d.OnLeaseEnd, p.OnLeaseEnd)
 		override(&d.MaxConnections, p.MaxConnections)
 		override(&d.TakeoverTimeout, p.TakeoverTimeout)
@@ -227,6 +236,7 @@ func (p Postgres) validate(v *validation, field string) {
 	v.store(field+"store", p.Store, p.Database)
 	v.check(p.StoreConns >= 1 && p.StoreConns <= 100, field+"store_conns", "is not between 1 and 100")
 	v.oneOf(field+"policy", p.Policy, gate.Require.String(), gate.ReadOnly.String(), gate.Allow.String())
+	v.oneOf(field+"replication", p.Replication, refuseReplication, serveReplication)
 	v.oneOf(field+"on_lease_end", p.OnLeaseEnd, keepBindings, cutBindings)
 	v.check(p.MaxConnections >= 1, field+"max_connections", "is below 1")
 	v.check(p.TakeoverTimeout > 0, field+"takeover_timeout", "is not above 0")

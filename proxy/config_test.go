@@ -29,7 +29,7 @@ func TestDefaultsAreValid(t *testing.T) {
 
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
-		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", OnLeaseEnd: "cut",
+		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", Replication: "serve", OnLeaseEnd: "cut",
 		TLS: TLS{Cert: "c", Key: "k"}, ProxyProtocol: ProxyProtocol{From: []string{"10.0.0.1"}}, UpstreamTLS: UpstreamTLS{Mode: "require"}, Auth: Auth{"scram", "f"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
@@ -78,6 +78,7 @@ func TestValidateNamesTheField(t *testing.T) {
 		"no store":               {func(c *Config) { c.Postgres[0].Store = "" }, "postgres[0].store", "is missing"},
 		"store elsewhere":        {func(c *Config) { c.Postgres[0].Database = "other" }, "postgres[0].store", `serves "other"`},
 		"bad store":              {func(c *Config) { c.Postgres[0].Store = "postgres://u:hunter2@h:x/app" }, "postgres[0].store", "not a PostgreSQL connection string"},
+		"replication":            {func(c *Config) { c.Postgres[0].Replication = "physical" }, "postgres[0].replication", "known are refuse, serve"},
 		"balancers":              {func(c *Config) { c.Postgres[0].ProxyProtocol.From = []string{"10.0.0.0/8", "::1", "lb1"} }, "postgres[0].proxy_protocol.from[2]", "not an address or a network"},
 		"server leg's mode":      {func(c *Config) { c.Postgres[0].UpstreamTLS.Mode = "allow" }, "postgres[0].upstream_tls.mode", "known are disable"},
 		"server leg, no mode":    {func(c *Config) { c.Postgres[0].UpstreamTLS.CA = "ca" }, "postgres[0].upstream_tls", "does nothing"},

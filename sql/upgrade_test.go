@@ -71,6 +71,13 @@ func TestUpgradeFromEveryVersion(t *testing.T) {
 				}
 			}
 			pgtest.Exec(t, holder, "insert into note values (1)") // bound before the upgrade
+			pgtest.Exec(t, admin, "do $$ begin create role sender login replication; exception when duplicate_object then null; end $$; grant all on note to sender")
+			replicator := pgtest.Connect(t, server.DSN("sender", name)+"&replication=database&default_query_exec_mode=simple_protocol")
+			hold(t, admin, replicator, "account/3", 1)
+			pgtest.Exec(t, replicator, "insert into note values (3)")
+			if _, err := replicator.Exec(t.Context(), "insert into note values (4)"); err == nil {
+				t.Error("a session of logical replication has written to what it does not hold")
+			}
 			for _, role := range state.ProxyRoles {
 				proxy := pgtest.Connect(t, server.DSN(role, name))
 				pgtest.Exec(t, proxy, `select fence.bind('c', 'account/2', 1, 'h', null, null, 100, true);

@@ -34,7 +34,7 @@ func (r *relay) fromServerOne(b *burst) (more bool, err error) {
 		r.down.stream(b)
 		return r.down.rest == 0, nil
 	}
-	if r.reason != nil && !isStale(r.reason) {
+	if r.over() && !isStale(r.reason) {
 		return false, errEnded // at a boundary, now: what else the server has sent is not waited for
 	}
 	m, ok, err := firstMessage(b.left())

@@ -34,6 +34,11 @@ func TestWithTwoGoroutinesASession(t *testing.T) {
 		"server vanishes":          TestServerVanishesAtEveryByte,
 		"pgbench":                  TestUnmodifiedPgbench,
 		"limit":                    TestConnectionLimit,
+		"replication":              TestTakeoverFromLogicalReplication,
+		"end of a stream":          TestStreamEndsAndTheSessionGoesOn,
+		"drained stream":           TestDrainEndsAStream,
+		"pg_recvlogical":           TestUnmodifiedPgRecvlogical,
+		"pg_receivewal":            TestUnmodifiedPgReceivewal,
 		"load balancer":            TestClientsBehindALoadBalancer,
 	} {
 		t.Run(name, test)

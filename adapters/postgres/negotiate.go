@@ -190,6 +190,9 @@ func (s *session) takeUnsigned(resources, tokens []string) error {
 
 // checkStartup refuses what this listener does not serve, before anything is decided.
 func (s *session) checkStartup() error {
+	if s.replication() == physical {
+		return nil // it has no database, whatever it names
+	}
 	database := s.startup.Value("database")
 	if database == "" {
 		database = s.startup.Value("user")
@@ -198,13 +201,4 @@ func (s *session) checkStartup() error {
 		return fail(codeInvalidCatalog, "this listener serves database %q only, not %q", want, database)
 	}
 	return nil
-}
-
-// replicates reports whether the client asks for a walsender.
-func (s *session) replicates() bool {
-	switch strings.ToLower(s.startup.Value("replication")) {
-	case "", "false", "off", "no", "n", "f", "0":
-		return false
-	}
-	return true
 }

@@ -20,8 +20,8 @@ const probeQuery = `SELECT a.pid, ` +
 
 // probe learns the session's real name before the client's first statement, and whether it can be bound at all.
 func (s *session) probe(_ context.Context) error {
-	if s.replicates() {
-		s.cannotBind = &gate.Refusal{Reason: gate.NotAllowed, Detail: "Replication connections cannot be fenced."}
+	if s.replication() == physical {
+		s.cannotBind = &gate.Refusal{Reason: gate.NotAllowed, Detail: "Physical replication connections cannot be bound."}
 		return nil
 	}
 	query := wire.AppendMessage(nil, 'Q', []byte(probeQuery), []byte{0})

@@ -134,7 +134,7 @@ func (r *relay) isOver() bool {
 }
 
 func (r *relay) over() bool {
-	if r.reason == nil && r.draining && r.talk.Idle() {
+	if r.reason == nil && r.draining && (r.talk.Idle() || r.talk.Streams() && r.down.rest == 0) {
 		r.reason = shuttingDown()
 	}
 	return r.reason != nil

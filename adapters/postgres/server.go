@@ -24,7 +24,10 @@ type Config struct {
 	Upstream string // the server: host:port, or /folder/of/the/socket:port
 	Database string // the one database that is served; empty: any, for tests of the relay alone
 	Gate     *gate.Gate
-	TLS      *tls.Config // for clients that ask for it; nil: plaintext only
+	// Replication lets replication connections in: logical ones as any other session, physical ones only where they need not
+	// be bound.
+	Replication bool
+	TLS         *tls.Config // for clients that ask for it; nil: plaintext only
 
 	ProxyProtocol ProxyProtocol // of load balancers; zero: there is none, and every peer is a client
 

@@ -165,18 +165,13 @@ func (s *session) admit(ctx context.Context) error {
 	}
 	s.plan = plan
 	s.shown = gate.Shown{} // secrets are not kept
+	if err := s.checkReplication(plan.Access); err != nil {
+		return err
+	}
 	if err := s.server.seat(ctx, s, plan.Access == gate.Fenced); err != nil {
 		return err
 	}
-	if err := g.Raise(ctx, plan.Claims); err != nil {
-		return err
-	}
-	if s.replicates() && plan.Access != gate.Open {
-		return g.Refused(&gate.Refusal{
-			Reason: gate.NotAllowed, Detail: "Replication connections cannot be fenced, and this listener lets no unfenced one through.",
-		})
-	}
-	return nil
+	return g.Raise(ctx, plan.Claims)
 }
 
 // connect dials the server. The start-up message that it gets is the client's without what was the proxy's.

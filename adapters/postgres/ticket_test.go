@@ -299,15 +299,6 @@ func TestSuperuserCannotBeFenced(t *testing.T) {
 	p.refuse("root", "LG006", with(w.ticket("a", 1)))
 }
 
-func TestReplicationIsRefused(t *testing.T) {
-	w := newWorld(t)
-	p := w.proxy(nil)
-	params := with(w.ticket("a", 1))
-	params["replication"] = "database"
-	p.refuse("app", "LG006", params)
-	p.refuse("app", "LG006", map[string]string{"replication": "true"})
-}
-
 func TestOtherDatabaseIsRefused(t *testing.T) {
 	w := newWorld(t)
 	p := w.proxy(nil)

@@ -170,7 +170,7 @@ func TestSessionsThatCanNeverBeBound(t *testing.T) {
 	super := newClient(t, pgtest.Connect(t, d.dsn("root")))
 	elsewhere := newClient(t, pgtest.Connect(t, d.server.DSN("app", "postgres")))
 	for name, s := range map[string]fencestore.Session{
-		"superuser": super.session, "another database": elsewhere.session, "not a client": d.replication(t),
+		"superuser": super.session, "another database": elsewhere.session, "physical replication": d.replication(t, "true"),
 	} {
 		_, err := store.Bind(t.Context(), claim("a", 41), s)
 		if refusal := wantReason(t, err, fencestore.NotAllowed); refusal.Detail == "" || refusal.Hint == "" {
@@ -180,18 +180,29 @@ func TestSessionsThatCanNeverBeBound(t *testing.T) {
 	wantFloor(t, store, "a", 0)
 }
 
-// replication is a session of this database that is no client backend.
-func (d *database) replication(t *testing.T) (s fencestore.Session) {
+// A session of logical replication runs SQL too. It is bound, guarded and ended like any other.
+func TestSessionOfLogicalReplication(t *testing.T) {
+	d := newDatabase(t)
+	store := d.store(t, nil)
+	sender := d.replication(t, "database")
+	mustBind(t, store, "a", 41, &client{session: sender})
+	if got, err := store.Raise(t.Context(), claim("a", 42)); err != nil || got.Ended != 1 || d.alive(t, sender) {
+		t.Errorf("raise: got %+v, %v, want one session ended", got, err)
+	}
+}
+
+// replication is a session that replicates: "database" this one, "true" the whole server.
+func (d *database) replication(t *testing.T, what string) (s fencestore.Session) {
 	t.Helper()
 	pgtest.Exec(t, d.admin, "do $$ begin create role sender login replication; exception when duplicate_object then null; end $$")
-	conn, err := pgconn.Connect(t.Context(), d.dsn("sender")+"&replication=database")
+	conn, err := pgconn.Connect(t.Context(), d.dsn("sender")+"&replication="+what)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) }) // the server may be gone
 	s.PID = int64(conn.PID())
 	err = d.admin.QueryRow(t.Context(), "select (extract(epoch from backend_start) * 1000000)::bigint from pg_stat_activity "+
-		"where pid = $1 and datname = current_database()", s.PID).Scan(&s.Started)
+		"where pid = $1", s.PID).Scan(&s.Started)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,7 +66,8 @@ type Conversation struct {
 	status   byte     // of the last ReadyForQuery: I, T or E
 	fresh    bool     // a transaction block is open and has executed nothing
 	skipping bool     // the server ignores everything up to the next Sync
-	copying  bool     // a COPY FROM STDIN runs and its end was not sent
+	copying  bool     // a COPY FROM STDIN runs, or one in both directions, and its end was not sent
+	streams  bool     // a COPY in both directions runs
 	lost     bool
 	cycle    cycle
 }
@@ -101,6 +102,9 @@ func (c *Conversation) Skipping() bool { return c.skipping }
 
 // Copying reports whether the server waits for the client's data of a COPY.
 func (c *Conversation) Copying() bool { return c.copying }
+
+// Streams reports whether the server sends what it replicates (COPY in both directions), which by itself has no end.
+func (c *Conversation) Streams() bool { return c.streams }
 
 // NeedsFlush reports whether replies are outstanding that the server may hold back until a Flush.
 func (c *Conversation) NeedsFlush() bool {
@@ -220,7 +224,8 @@ func (c *Conversation) receive(typ byte, tag string, status byte) Effect {
 	case 'G':
 		c.beginCopy()
 	case 'W':
-		c.lost = true
+		c.streams = true
+		c.beginCopy()
 	case 'E':
 		return Effect{Instead: c.fail()}
 	case 'Z':
@@ -307,7 +312,7 @@ func (c *Conversation) beginCopy() {
 
 // fail notes an error. In the extended protocol the server then ignores everything up to the next Sync.
 func (c *Conversation) fail() (instead []byte) {
-	c.copying, c.cycle.failed = false, true
+	c.copying, c.streams, c.cycle.failed = false, false, true
 	c.dropCopyEnds()
 	if c.queue.len() == 0 {
 		c.lost = c.lost || !c.skipping
@@ -332,7 +337,7 @@ func (c *Conversation) fail() (instead []byte) {
 
 // ready notes a ReadyForQuery.
 func (c *Conversation) ready(status byte) Effect {
-	c.copying = false
+	c.copying, c.streams = false, false
 	c.dropCopyEnds()
 	if c.queue.len() == 0 || !endsCycle(c.queue.at(0).kind) {
 		c.lost = true

@@ -141,7 +141,9 @@ func TestMayCommit(t *testing.T) {
 		"query G query":                             false,
 		"query/r":                                   false,
 		"exec E":                                    false,
-		"query W":                                   true,
+		"query W":                                   false,
+		"query W copyend":                           true,
+		"query W copyend C C ZI":                    false,
 	} {
 		if got := play(t, script).MayCommit(); got != want {
 			t.Errorf("%q: got %v, want %v", script, got, want)
@@ -162,8 +164,8 @@ func TestOutcome(t *testing.T) {
 		"query C ZT query C/ROLLBACK C/COMMIT ZI":   Unclear,
 		"exec C/COMMIT exec E sync ZI":              Unclear,
 		"exec sync C E ZI":                          RolledBack,
-		"query W ZI":                                Unclear,
-		"query C ZT query C/COMMIT ZT":              Partial, // AND CHAIN
+		"query W C ZI":                              Committed, // nothing
+		"query C ZT query C/COMMIT ZT":              Partial,   // AND CHAIN
 		"query C ZT query C/ROLLBACK ZT":            Partial,
 		"query C ZT query C/COMMIT C E ZE":          Partial,
 		"query C ZT query C/ROLLBACK ZT query C ZT": None,
@@ -249,4 +251,16 @@ func FuzzConversation(f *testing.F) {
 			}
 		}
 	})
+}
+
+func TestStreams(t *testing.T) {
+	for script, want := range map[string]bool{
+		"query": false, "query W": true, "query W C": true, "query W copyend": true, "query W E": false,
+		"query W copyend C T C ZI": false, "query G": false, "query copyend W": true,
+	} {
+		c := play(t, script)
+		if got := c.Streams(); got != want || c.Lost() {
+			t.Errorf("%q: got %v, lost %v, want %v", script, got, c.Lost(), want)
+		}
+	}
 }
