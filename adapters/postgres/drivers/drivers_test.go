@@ -97,6 +97,8 @@ var drivers = []driver{
 	{name: "lib-pq", cases: 45, command: goProgram("lib-pq")},
 	{name: "jdbc", cases: 130, command: jdbc},
 	{name: "ruby-pg", cases: 50, command: script("ruby/on_pg.rb", "/usr/bin/ruby")},
+	{name: "php-pgsql", cases: 45, command: script("php/on_pgsql.php", "php")},
+	{name: "php-pdo", cases: 50, command: script("php/on_pdo.php", "php")},
 }
 
 const patience = 3 * time.Minute
