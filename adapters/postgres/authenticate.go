@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"fmt"
 
@@ -34,11 +35,12 @@ func (s *session) authenticate(_ context.Context) error {
 		}
 	}
 	defer func() { s.login = nil }() // secrets are not kept
-	for {
+	for first := true; ; {
 		typ, size, err := s.fromServer.Next()
 		if err != nil {
-			return fmt.Errorf("server: %w", err)
+			return s.refusedByServer(first, err)
 		}
+		first = false
 		body, err := s.fromServer.Body()
 		if err != nil {
 			return fmt.Errorf("server: %w", err)
@@ -67,6 +69,15 @@ func (s *session) authenticate(_ context.Context) error {
 			return err
 		}
 	}
+}
+
+// refusedByServer is for a server that ends the connection before its first word: over TLS 1.3 the handshake has succeeded
+// when it comes to look at the proxy's certificate, and it says so, if at all, to the proxy alone.
+func (s *session) refusedByServer(first bool, err error) error {
+	if _, secured := s.upstream.(*tls.Conn); first && secured {
+		return s.unreachable(&tlsError{"the server ended the TLS connection at once: it may not trust upstream_tls.cert", err})
+	}
+	return fmt.Errorf("server: %w", err)
 }
 
 // authStep notes what the server said and lets the client answer where it has to.

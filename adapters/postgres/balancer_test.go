@@ -79,7 +79,7 @@ func relayBehind(ctx context.Context, client, server net.Conn, header string) {
 	for _, way := range [][2]net.Conn{{client, server}, {server, client}} {
 		both.Go(func() {
 			_, _ = io.Copy(way[1], way[0])
-			_ = way[1].(*net.TCPConn).CloseWrite()
+			_ = way[1].(interface{ CloseWrite() error }).CloseWrite()
 		})
 	}
 	both.Wait()

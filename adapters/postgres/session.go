@@ -192,8 +192,10 @@ func (s *session) connect(ctx context.Context) error {
 		s.log.Debug(askedToRead)
 		s.startup.Set("default_transaction_read_only", "on") // a parameter of its own wins over the same in options
 	}
-	_, err = conn.Write(s.startup.Packet())
-	return err
+	if _, err = conn.Write(s.startup.Packet()); err != nil {
+		return s.refusedByServer(true, err)
+	}
+	return nil
 }
 
 // unreachable tells the client what it can know of why there is no connection to the server, and the operator the rest.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
@@ -143,13 +144,21 @@ func (s *Server) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	}
 	secured := tls.Client(conn, s.upstreamTLS)
 	if err := secured.HandshakeContext(ctx); err != nil {
+		if config.Direct && hungUp(err) {
+			return nil, &tlsError{noDirectTLS, err}
+		}
 		return nil, &tlsError{handshakeProblem(err), err}
 	}
 	if config.Direct && secured.ConnectionState().NegotiatedProtocol != alpn {
-		return nil, &tlsError{detail: "the server does not speak direct TLS (ALPN), which PostgreSQL 17 brought: leave out upstream_tls.direct"}
+		return nil, &tlsError{detail: noDirectTLS}
 	}
 	return secured, nil
 }
+
+const noDirectTLS = "the server does not speak direct TLS (ALPN), which PostgreSQL 17 brought: leave out upstream_tls.direct"
+
+// hungUp reports whether the peer has ended the connection in place of an answer.
+func hungUp(err error) bool { return errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET) }
 
 func askForTLS(conn net.Conn) (byte, error) {
 	if _, err := conn.Write(wire.Request(wire.SSLCode, nil)); err != nil {
