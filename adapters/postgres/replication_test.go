@@ -26,9 +26,9 @@ func replicating(t *testing.T, policy gate.Policy) (*world, *proxy) {
 }
 
 // slot makes one for logical decoding that goes with the test.
-func (w *world) slot() string {
+func (w *world) slot(plugin string) string {
 	w.t.Helper()
-	pgtest.Exec(w.t, w.admin, fmt.Sprintf("select pg_create_logical_replication_slot('%s', 'test_decoding')", w.name))
+	pgtest.Exec(w.t, w.admin, fmt.Sprintf("select pg_create_logical_replication_slot('%s', '%s')", w.name, plugin))
 	w.t.Cleanup(func() { // a database with a slot cannot be dropped
 		await(w.t, "the slot to be free", func() bool {
 			_, err := w.admin.Exec(context.Background(), "select pg_drop_replication_slot($1)", w.name)
@@ -90,7 +90,7 @@ func TestReplicationIsRefused(t *testing.T) {
 // A stream from the server, both ways, is ended by a takeover, whoever reads it, and so is SQL in such a session.
 func TestTakeoverFromLogicalReplication(t *testing.T) {
 	w, p := replicating(t, gate.Require)
-	slot := w.slot()
+	slot := w.slot("test_decoding")
 	stream := p.sender(replicate("database", w.ticket("a", 1)))
 	stream.send(&query{String: "IDENTIFY_SYSTEM"})
 	stream.until("Ready I")
@@ -146,7 +146,7 @@ func awaitFatal(t *testing.T, r *raw, code string) {
 // A client ends its stream and goes on with SQL; replies are followed through all of it.
 func TestStreamEndsAndTheSessionGoesOn(t *testing.T) {
 	w, p := replicating(t, gate.Require)
-	slot := w.slot()
+	slot := w.slot("test_decoding")
 	r := p.sender(replicate("database", w.ticket("a", 1)))
 	r.send(&query{String: "START_REPLICATION SLOT " + slot + " LOGICAL 0/0"})
 	if got := describe(r.next()); got != "CopyBothResponse" {
@@ -164,7 +164,7 @@ func TestStreamEndsAndTheSessionGoesOn(t *testing.T) {
 // Without a ticket the policy holds in a replication session as in any other, commands of replication included.
 func TestPolicyInLogicalReplication(t *testing.T) {
 	w, p := replicating(t, gate.Require)
-	slot := w.slot()
+	slot := w.slot("test_decoding")
 	r := p.sender(replicate("database"))
 	for _, text := range []string{"IDENTIFY_SYSTEM", "START_REPLICATION SLOT " + slot + " LOGICAL 0/0", "insert into entry values (1, 'x')"} {
 		r.send(&query{String: text})
@@ -189,7 +189,7 @@ func TestPolicyInLogicalReplication(t *testing.T) {
 // A stream has no end of its own: a drain does not wait for one.
 func TestDrainEndsAStream(t *testing.T) {
 	w, p := replicating(t, gate.Require)
-	slot := w.slot()
+	slot := w.slot("test_decoding")
 	r := p.sender(replicate("database", w.ticket("a", 1)))
 	r.send(&query{String: "START_REPLICATION SLOT " + slot + " LOGICAL 0/0"})
 	if got := describe(r.next()); got != "CopyBothResponse" {
@@ -235,7 +235,7 @@ func tool(t *testing.T, name, dsn string, args ...string) (done <-chan string) {
 
 func TestUnmodifiedPgRecvlogical(t *testing.T) {
 	w, p := replicating(t, gate.Require)
-	slot := w.slot()
+	slot := w.slot("test_decoding")
 	into := filepath.Join(t.TempDir(), "changes")
 	dsn := p.dsn("sender", with(w.ticket("a", 1)))
 	host, port, _ := strings.Cut(p.addr, ":")
@@ -274,6 +274,10 @@ func TestUnmodifiedPgReceivewal(t *testing.T) {
 		files, _ := filepath.Glob(filepath.Join(into, "????????????????????????"))
 		return len(files) > 0
 	})
+	base := filepath.Join(t.TempDir(), "base")
+	if got := <-tool(t, "pg_basebackup", fmt.Sprintf("host=%s port=%s user=sender sslmode=disable", host, port), "-D", base, "-c", "fast", "--no-sync"); !strings.HasSuffix(got, "<nil>") {
+		t.Errorf("pg_basebackup said %s", got)
+	}
 	p.awaitBindings()
 	r := p.sender(replicate("true"))
 	r.send(&query{String: "set fence.ticket = '" + w.ticket("a", 1) + "'"})
@@ -288,5 +292,35 @@ func TestUnmodifiedPgReceivewal(t *testing.T) {
 		}
 	case <-time.After(patience):
 		t.Error("pg_receivewal goes on")
+	}
+}
+
+// A subscription of PostgreSQL's own carries its ticket in its connection string. When the lock has gone to another it gets
+// nothing more, however often it comes back.
+func TestSubscription(t *testing.T) {
+	w, p := replicating(t, gate.Require)
+	pgtest.Exec(t, w.admin, "create publication everything for table entry; grant select on entry to sender")
+	slot, subscriber := w.slot("pgoutput"), newWorld(t)
+	host, port, _ := strings.Cut(p.addr, ":")
+	pgtest.Exec(t, subscriber.admin, fmt.Sprintf(`create subscription %s connection
+		'host=%s port=%s user=sender dbname=%s sslmode=disable options=''-c fence.ticket=%s''' publication everything
+		with (create_slot = false, copy_data = false)`, slot, host, port, w.name, w.ticket("a", 1)))
+	t.Cleanup(func() {
+		for _, text := range []string{"disable", "set (slot_name = none)"} {
+			if err := try(subscriber.admin, "alter subscription "+slot+" "+text); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := try(subscriber.admin, "drop subscription "+slot); err != nil {
+			t.Error(err)
+		}
+	})
+	p.awaitBindings("a:1")
+	pgtest.Exec(t, w.admin, "insert into entry values (1, 'replicated')")
+	await(t, "the row", func() bool { return subscriber.count("who = 'replicated'") == 1 })
+	exec(t, p.connect(with(w.ticket("a", 2))), "insert into entry values (2, 'successor')")
+	await(t, "the subscription to come back in vain", func() bool { return p.seen.of(gate.StaleToken) >= 2 })
+	if n := subscriber.count("true"); n != 1 {
+		t.Errorf("the subscriber has %d rows", n)
 	}
 }
