@@ -180,3 +180,47 @@ func TestSavepointBeforeTheTicket(t *testing.T) {
 		t.Errorf("%d rows, want 1", n)
 	}
 }
+
+// Some drivers put BEGIN, or a savepoint, in front of the client's first statement, in one text.
+func TestTicketBehindBeginInOneText(t *testing.T) {
+	w := newWorld(t)
+	conn := w.proxy(nil).connect(nil).PgConn()
+	simple := func(sql string) error {
+		_, err := conn.Exec(t.Context(), sql).ReadAll()
+		return err
+	}
+	do := func(texts ...string) {
+		t.Helper()
+		for _, text := range texts {
+			if err := simple(text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+	}
+	ticket := "fence.ticket = '" + w.ticket("r", 2) + "'"
+	const insert = "INSERT INTO entry SELECT count(*), 'a' FROM entry"
+	do("BEGIN;SET LOCAL "+ticket, insert)
+	results, err := conn.Exec(t.Context(), "SHOW fence.ticket").ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(results[0].Rows[0][0]); got != "(redacted)" {
+		t.Errorf("the server knows %q", got)
+	}
+	do("COMMIT")
+	wantCode(t, simple(insert), postgres.CodeTicketRequired)
+	do("BEGIN", "SAVEPOINT a;SET LOCAL "+ticket, "RELEASE a;"+insert, "COMMIT")
+	wantCode(t, simple(insert), postgres.CodeTicketRequired)
+	do("BEGIN;SET "+ticket, insert, "ROLLBACK") // takes back the SET, too
+	wantCode(t, simple(insert), postgres.CodeTicketRequired)
+	do("BEGIN;SET "+ticket, insert, "COMMIT", insert, "BEGIN;RESET fence.ticket", "COMMIT")
+	wantCode(t, simple(insert), postgres.CodeTicketRequired)
+
+	wantCode(t, simple("BEGIN;SET LOCAL fence.ticket = '"+w.ticket("r", 1)+"'"), postgres.CodeStaleToken)
+	if conn.TxStatus() != 'I' {
+		t.Errorf("refused, but the transaction status is %c", conn.TxStatus())
+	}
+	if n := w.count("true"); n != 4 {
+		t.Errorf("%d rows, want 4", n)
+	}
+}

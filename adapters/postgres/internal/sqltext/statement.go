@@ -25,6 +25,7 @@ type Statement struct {
 	Findings
 	Kind  Kind
 	Local bool   // SET LOCAL
+	Ahead string // of a statement about fence.ticket: what stands before it, BEGIN or savepoints, as some drivers send it
 	Value string // of SetTicket: the literal, a secret
 }
 
@@ -32,9 +33,9 @@ type Statement struct {
 // transaction see, without the secret.
 func (s Statement) Redacted() string {
 	if s.Local {
-		return "SET LOCAL fence.ticket = '(redacted)'"
+		return s.Ahead + "SET LOCAL fence.ticket = '(redacted)'"
 	}
-	return "SET fence.ticket = '(redacted)'"
+	return s.Ahead + "SET fence.ticket = '(redacted)'"
 }
 
 // Tickets splits a SetTicket's value.
@@ -83,6 +84,9 @@ func isEmpty(text []byte) bool {
 // parseTicket accepts exactly these forms, with white space only between the words.
 func (s *Statement) parseTicket(text []byte) {
 	l := lexer{text}
+	for l.ahead() {
+	}
+	s.Ahead = string(text[:len(text)-len(l.rest)])
 	switch {
 	case l.word("SHOW"):
 		s.finish(&l, ShowTicket)
@@ -211,6 +215,19 @@ func (l *lexer) literal() (string, bool) {
 		}
 	}
 	return "", false
+}
+
+// ahead takes a statement that may stand before one about fence.ticket in the same text, with its semicolon.
+func (l *lexer) ahead() bool {
+	n := bytes.IndexByte(l.rest, ';')
+	if n < 0 {
+		return false
+	}
+	if kind := parseControl(l.rest[:n]); kind != Begin && kind != Savepoint {
+		return false
+	}
+	l.rest = l.rest[n+1:]
+	return true
 }
 
 // named takes a name, up to the end.
