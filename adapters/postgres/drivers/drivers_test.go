@@ -99,6 +99,7 @@ var drivers = []driver{
 	{name: "ruby-pg", cases: 50, command: script("ruby/on_pg.rb", "/usr/bin/ruby")},
 	{name: "php-pgsql", cases: 45, command: script("php/on_pgsql.php", "php")},
 	{name: "php-pdo", cases: 50, command: script("php/on_pdo.php", "php")},
+	{name: "odbc", cases: 90, command: script("python/on_pyodbc.py", python, "-B")},
 }
 
 const patience = 3 * time.Minute
