@@ -96,7 +96,7 @@ func eagerRaises(conns int) int { return min(4, max(1, conns/2)) }
 // announcePostgres says at the start what this listener promises and how it lets clients in.
 func announcePostgres(logger *slog.Logger, c Postgres, l *listener) {
 	logger.Info("listening", "address", l.addr().String(), "adapter", adapterPostgres, "guarantee", strict,
-		"policy", c.Policy, "replication", c.Replication, "on_lease_end", c.OnLeaseEnd, "auth", c.Auth.Method, "tls", c.TLS.Cert != "", "proxy_protocol", c.ProxyProtocol.From, "upstream", c.Upstream,
+		"policy", c.Policy, "on_lease_end", c.OnLeaseEnd, "auth", c.Auth.Method, "tls", c.TLS.Cert != "", "proxy_protocol", c.ProxyProtocol.From, "replication", c.Replication, "upstream", c.Upstream,
 		"upstream_tls", cmp.Or(c.UpstreamTLS.Mode, string(postgres.TLSDisable)), "database", c.Database)
 	if c.AllowUnsigned {
 		logger.Warn("unsigned tokens are accepted: whoever can connect can fence everybody; for development only",
