@@ -6,6 +6,7 @@
 package explore
 
 import (
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -54,6 +55,10 @@ const (
 	chunk      = 256 // states that a worker takes at a time
 	maxStates  = 1<<32 - 1
 )
+
+// ErrTwoStates says that steps which were taken from the beginning led elsewhere than when the state was found, by the last of
+// them from the state that was kept before it.
+var ErrTwoStates = errors.New("the same steps lead to two states")
 
 // node is how a state was reached.
 type node struct {
@@ -236,7 +241,7 @@ func (w *worker) arrive(path []Step, want Key) *Failure {
 		}
 	}
 	if got := w.system.Key(); got != want {
-		return &Failure{Path: path, Err: fmt.Errorf("the same steps lead to two states, %x and %x", want[:4], got[:4])}
+		return &Failure{Path: path, Err: fmt.Errorf("%w, %x and %x", ErrTwoStates, want[:4], got[:4])}
 	}
 	w.system.Keep()
 	return nil

@@ -62,8 +62,11 @@ func (r *Report) Line() string {
 	if r.Complete {
 		what = "all there are, the farthest"
 	}
-	return fmt.Sprintf("%s: %d states, %d steps judged, %s %d steps away, %d states/s, %v",
-		r.Name, r.States, r.Steps, what, r.Depth(), int(float64(r.States)/max(r.Took.Seconds(), 1e-9)), r.Took.Round(100*time.Millisecond))
+	line := fmt.Sprintf("%s: %d states, %d steps judged, %s %d steps away", r.Name, r.States, r.Steps, what, r.Depth())
+	if r.Took > 0 { // else its clock stood still
+		line += fmt.Sprintf(", %.0f states/s, %v", float64(r.States)/r.Took.Seconds(), r.Took.Round(100*time.Millisecond))
+	}
+	return line
 }
 
 // Print writes the report with its levels and situations.

@@ -23,7 +23,7 @@ const (
 	UnattachedGranted     Bug = "waiter-granted-while-unattached" // whether its caller is there is not looked at
 	OverdueGranted        Bug = "waiter-granted-after-its-wait"   // whether its wait is over is not looked at
 	StaleDetach           Bug = "stale-detach-honoured"           // the call's number is not looked at
-	LastInFirstOut        Bug = "lifo"                            // the last of the queue is granted first
+	LastInFirstOut        Bug = "last-in-first-out"               // the last of the queue is granted first
 	SharedPassesExclusive Bug = "shared-past-waiting-exclusive"   // a shared newcomer does not look at the queue
 	HeadStartIgnored      Bug = "election-reverses-the-queue"     // nothing is kept for the head after an election
 	ReleaseWithoutMatch   Bug = "release-without-lease-match"     // a lease id that is not known ends the identity's first lease

@@ -13,6 +13,9 @@ const (
 	Sessions  = 4
 )
 
+// Nobody is the session of a claim that needs none.
+const Nobody = 255
+
 // Session is a connection to the store. The zero value is not there.
 type Session struct {
 	Bound    bool        // and alive: what it sends takes effect
@@ -45,7 +48,8 @@ const (
 	Blocked                    // another takeover has the lock: the claim has to wait for its end
 )
 
-// Claim asks for the session to be bound. A session that is bound to the resource already may raise itself.
+// Claim asks for the session to be bound, or, with Nobody, for the floor to be raised. A session that is bound to the
+// resource already may raise itself; it must not be bound to another one.
 func (s *Store) Claim(session, resource uint8, token lease.Token) Verdict {
 	switch floor := s.Floors[resource]; {
 	case s.Takeovers[resource].Running:
@@ -53,7 +57,7 @@ func (s *Store) Claim(session, resource uint8, token lease.Token) Verdict {
 	case token < floor:
 		return Stale
 	case token == floor:
-		s.Sessions[session] = Session{Bound: true, Resource: resource, Token: token}
+		s.bind(session, resource, token)
 		return Joined
 	}
 	s.Takeovers[resource] = Takeover{Running: true, Session: session, Token: token}
@@ -66,8 +70,15 @@ func (s *Store) Lower(session, resource uint8) bool {
 	return t.Running && b.Bound && b.Resource == resource && b.Token < t.Token && session != t.Session
 }
 
-// End ends a session, whoever asks for it: a takeover, its own client, or a fault.
-func (s *Store) End(session uint8) { s.Sessions[session] = Session{} }
+// End ends a session, whoever asks for it: a takeover, its own client, or a fault. A takeover that it asked for goes on.
+func (s *Store) End(session uint8) {
+	s.Sessions[session] = Session{}
+	for r := range s.Takeovers {
+		if t := &s.Takeovers[r]; t.Running && t.Session == session {
+			t.Session = Nobody
+		}
+	}
+}
 
 // Ready reports whether the takeover of the resource has nobody left to end.
 func (s *Store) Ready(resource uint8) bool {
@@ -84,9 +95,15 @@ func (s *Store) Finish(resource uint8, bind bool) lease.Token {
 	t := s.Takeovers[resource]
 	s.Takeovers[resource], s.Floors[resource] = Takeover{}, t.Token
 	if bind {
-		s.Sessions[t.Session] = Session{Bound: true, Resource: resource, Token: t.Token}
+		s.bind(t.Session, resource, t.Token)
 	}
 	return t.Token
+}
+
+func (s *Store) bind(session, resource uint8, token lease.Token) {
+	if session != Nobody {
+		s.Sessions[session] = Session{Bound: true, Resource: resource, Token: token}
+	}
 }
 
 // GiveUp ends the takeover of the resource without a raise: its time is over. Sessions that were ended stay so.

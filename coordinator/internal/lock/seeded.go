@@ -1,6 +1,10 @@
 package lock
 
-import "github.com/lychgate/lychgate/coordinator/lease"
+import (
+	"slices"
+
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
 
 // What only planted bugs do; see package chaos/seeded.
 
@@ -46,4 +50,9 @@ func inMapOrder(slots []slot) []slot {
 		mixed = append(mixed, s)
 	}
 	return mixed
+}
+
+// live is the requests that are not over.
+func (s *Snapshot) live(requests []slot) []slot {
+	return slices.DeleteFunc(slices.Clone(requests), func(q slot) bool { return s.requests.peek(q).stage.over() })
 }

@@ -193,6 +193,9 @@ func (s *Snapshot) clientsInOrder() []slot {
 // own end. They are counted into their places, since sorting a million of them would take a second.
 func (s *Snapshot) requestsInOrder(clients []slot) (requests []slot, ends []int32) {
 	all := s.requests.slots()
+	if seeded.Is(seeded.MemoryNotInSnapshot) {
+		all = s.live(all)
+	}
 	counts := make([]int32, s.clients.next)
 	for _, q := range all {
 		counts[s.requests.peek(q).client]++
@@ -218,9 +221,6 @@ func (s *Snapshot) requestsInOrder(clients []slot) (requests []slot, ends []int3
 func (s *Snapshot) savedRequests(slots []slot) iter.Seq[SavedRequest] {
 	return func(yield func(SavedRequest) bool) {
 		for _, q := range slots {
-			if seeded.Is(seeded.MemoryNotInSnapshot) && s.requests.peek(q).stage.over() {
-				continue
-			}
 			if !yield(s.savedRequest(q)) {
 				return
 			}
