@@ -12,6 +12,8 @@ func TestWithTwoGoroutinesASession(t *testing.T) {
 		"refusals":                 TestRefusalsLookLikeTheServersOwnErrors,
 		"bad messages":             TestBadMessages,
 		"barred names":             TestNamesOfStatementsDoNotOutliveTheTicket,
+		"prepared ends":            TestPreparedEndsOfTransactionsWithATicketEach,
+		"ticket behind BEGIN":      TestTicketBehindBeginInOneText,
 		"ticket in a copy":         TestTicketInTheMiddleOfACopy,
 		"failed batch":             TestCloseInAFailedBatchIsNotBelieved,
 		"set in pipelines":         TestSetTicketInPipelines,
