@@ -69,11 +69,7 @@ func (r *relay) run() error {
 		toClient: lane{in: bytes.Clone(r.session.fromServer.Buffered())},
 	}
 	r.session.fromClient, r.session.fromServer = nil, nil
-	at, err := r.ride(at)
-	if err != nil {
-		return err
-	}
-	return r.pump(at)
+	return r.pump(r.ride(at))
 }
 
 // underway is what is under way in both directions when one driver takes over from another.

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"errors"
-	"fmt"
 	"log/slog"
 	"net"
 	"os"
@@ -45,15 +44,15 @@ func (ls *loops) close() {
 }
 
 // ride lets a loop carry the session as long as nothing is out of the ordinary, and returns where it stands then. Where
-// there is no loop for it that is at once. An error means that the connections are lost.
-func (r *relay) ride(at underway) (underway, error) {
+// there is no loop for it that is at once.
+func (r *relay) ride(at underway) underway {
 	ls := r.session.server.loops
 	if len(ls.all) == 0 {
-		return at, nil
+		return at
 	}
 	client, server, ok := detachBoth(r.session.client, r.session.upstream)
 	if !ok {
-		return at, nil
+		return at
 	}
 	c := &ride{
 		loop: ls.all[int(ls.next.Add(1))%len(ls.all)], relay: r, place: -1, over: make(chan struct{}),
@@ -62,7 +61,8 @@ func (r *relay) ride(at underway) (underway, error) {
 	r.drive(c)
 	c.look()
 	<-c.over
-	return underway{toServer: c.toServer, toClient: c.toClient, cause: c.cause}, r.session.attach(client, server)
+	r.session.attach(client, server)
+	return underway{toServer: c.toServer, toClient: c.toClient, cause: c.cause}
 }
 
 // detachBoth takes the sockets out of two connections, which are closed then. Not ok: one has none, or no more files
@@ -104,28 +104,35 @@ func copySocket(conn net.Conn) (fd int, err error) {
 }
 
 // attach makes connections of the sockets again.
-func (s *session) attach(client, server int) error {
-	toClient, err1 := connectionOf(client)
-	toServer, err2 := connectionOf(server)
+func (s *session) attach(client, server int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if toClient != nil {
-		s.client = toClient
-	}
-	if toServer != nil {
-		s.upstream = toServer
-	}
-	if err := errors.Join(err1, err2); err != nil {
-		return fmt.Errorf("connections lost: %w", err)
-	}
-	return nil
+	s.client, s.upstream = newDetached(client, s.client), newDetached(server, s.upstream)
 }
 
-// connectionOf takes over the file descriptor.
-func connectionOf(fd int) (net.Conn, error) {
-	file := os.NewFile(uintptr(fd), "socket")
-	defer file.Close()
-	return net.FileConn(file)
+// detached is a connection that was made of a socket again. net.FileConn would do, but it needs another file descriptor
+// for an instant, and the process may have none left.
+type detached struct {
+	*os.File
+	before net.Conn // closed; it knows the addresses
+}
+
+// newDetached takes over the file descriptor.
+func newDetached(fd int, before net.Conn) net.Conn {
+	return detached{os.NewFile(uintptr(fd), "socket"), before}
+}
+
+func (d detached) LocalAddr() net.Addr  { return d.before.LocalAddr() }
+func (d detached) RemoteAddr() net.Addr { return d.before.RemoteAddr() }
+
+// CloseWrite ends the stream to the other side, who can still be read.
+func (d detached) CloseWrite() error {
+	raw, err := d.SyscallConn()
+	if err != nil {
+		return err
+	}
+	control := raw.Control(func(fd uintptr) { err = unix.Shutdown(int(fd), unix.SHUT_WR) })
+	return errors.Join(control, err)
 }
 
 // readSocket reads once. The sockets never block, so that the runtime need not be told of the call.
