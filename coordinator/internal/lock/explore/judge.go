@@ -34,6 +34,10 @@ const (
 	held             = "an acquire that does not wait was refused"
 	alreadyHeld      = "a client asked for what it has"
 	deadlock         = "a deadlock was refused"
+	killed           = "a wait was ended for a deadlock across groups"
+	delayed          = "a closed resource was refused"
+	waitedOut        = "a waiter waited until its resource was open"
+	heldTooLong      = "a lease had been held for as long as it may"
 	broken           = "a held lock was broken"
 	recovered        = "a life ended with a lease"
 	twoGrants        = "a resource was granted twice in one entry"
@@ -93,6 +97,7 @@ func (j *judge) count(s *system, before lock.Info, a locktest.Applied) {
 		case lock.WaitEnded:
 			s.meet(e.Cause == lock.WaitTimedOut, timedOut)
 			s.meet(e.Cause == lock.WaitAbandoned, abandoned)
+			s.meet(e.Cause == lock.WaitDeadlocked, killed)
 		default:
 		}
 	}
@@ -113,6 +118,7 @@ func (j *judge) grant(s *system, e lock.LeaseGranted, a locktest.Applied) {
 	s.meet(!e.Late && len(a.Events) == 1, granted)
 	s.meet(e.Late, grantedLate)
 	s.meet(view.Holding > 1, joined)
+	s.meet(e.Late && len(s.kept.saved.delays) > 0 && s.kept.saved.delays[0].Until <= s.applied, waitedOut)
 	for _, w := range view.Waiters {
 		if i := s.find(w.Client, w.Request); !w.Attached && s.world.asks[i].took {
 			s.meet(true, passedAway)
@@ -170,9 +176,11 @@ func (j *judge) refused(s *system, command lock.Command, r lock.Refused) {
 		s.meet(r.Reason == lock.ReasonHeld, held)
 		s.meet(r.Reason == lock.ReasonAlreadyHeld, alreadyHeld)
 		s.meet(r.Reason == lock.ReasonDeadlock, deadlock)
+		s.meet(r.Reason == lock.ReasonLockDelayed, delayed)
 		s.meet(r.Reason == lock.ReasonTooManyRequests, tooManyRequests)
 	case lock.Renew:
 		s.meet(r.Reason == lock.ReasonLeaseEnded, renewRefused)
+		s.meet(r.Reason == lock.ReasonHoldTooLong, heldTooLong)
 	case lock.Release:
 		s.meet(r.Reason == lock.ReasonNotOwner, impostor)
 	default:

@@ -96,8 +96,11 @@ func (n *numbers) request(r *lock.SavedRequest, now lock.LeaseTime, rank func(ui
 		if !r.Waiter.Attached { // else it is made anew when the caller goes
 			n.add(int64(r.Waiter.Grace - now))
 		}
-	case lock.StageHeld: // since when is only told
+	case lock.StageHeld:
 		n.claim(&r.Claim)
+		if sys.Policy != nil { // else since when is only told
+			n.add(int64(r.Lease.Since - now))
+		}
 		n.add(rank(r.Lease.Seq), sys.order(r.Lease.Token), int64(r.Lease.Deadline-now))
 		n.flag(r.Lease.Unclaimed)
 	case lock.StageEnded, lock.StageCancelled, lock.StageForestalled:

@@ -2,9 +2,11 @@ package explore
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 	"github.com/lychgate/lychgate/coordinator/internal/lock/locktest"
+	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
 // What is promised beyond the words of chaos/invariant: it compares the machine that was kept with what an entry made of it.
@@ -16,6 +18,9 @@ func (s *system) promises(a locktest.Applied) error {
 			return err
 		}
 	}
+	if err := s.opened(a); err != nil {
+		return err
+	}
 	for i, command := range a.Commands {
 		var err error
 		switch c := command.(type) {
@@ -24,13 +29,42 @@ func (s *system) promises(a locktest.Applied) error {
 		case lock.Detach:
 			err = s.oldCallIsOld(c)
 		case lock.Renew:
-			if r, ok := a.Results[i].(lock.Renewed); ok && r.Deadline != s.applied.Add(r.TTL) {
+			if r, ok := a.Results[i].(lock.Renewed); ok && r.Deadline != s.deadline(r.Grant) {
 				err = fmt.Errorf("a renewal at %v of a lease for %v moved its deadline to %v", s.applied.Sub(0), r.TTL, r.Deadline.Sub(0))
 			}
 		default:
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// deadline is where a renewal moves that of a lease.
+func (s *system) deadline(g lock.Grant) lock.LeaseTime {
+	deadline := s.applied.Add(g.TTL)
+	if s.Policy != nil && s.Policy.MaxHold != nil {
+		deadline = min(deadline, g.Since.Add(*s.Policy.MaxHold))
+	}
+	return deadline
+}
+
+// opened looks for a grant of a resource that was closed.
+func (s *system) opened(a locktest.Applied) error {
+	for _, d := range s.kept.saved.delays {
+		broken := false
+		for _, event := range a.Events {
+			switch e := event.(type) {
+			case lock.ResourceBroken:
+				broken = broken || e.Resource == d.Resource
+			case lock.LeaseGranted:
+				open := d.Until <= s.applied || broken || d.Mode == lease.Shared && e.Mode == lease.Shared
+				if e.Resource == d.Resource && !open {
+					return fmt.Errorf("%s was granted at %v and is closed until %v", d.Resource, s.applied.Sub(0), d.Until.Sub(0))
+				}
+			default:
+			}
 		}
 	}
 	return nil
@@ -45,9 +79,18 @@ func (s *system) deadlineStands(before *lock.SavedRequest, a locktest.Applied) e
 	if !live || deadline == before.Lease.Deadline {
 		return nil
 	}
-	for _, result := range a.Results {
-		if r, ok := result.(lock.Renewed); ok && r.Lease == before.Claim.Lease {
-			return nil
+	for i, result := range a.Results {
+		switch r := result.(type) {
+		case lock.Renewed:
+			if r.Lease == before.Claim.Lease {
+				return nil
+			}
+		case lock.RenewedMany:
+			at := slices.Index(a.Commands[i].(lock.RenewMany).Leases, before.Claim.Lease)
+			if at >= 0 && r.Renewals[at].Refused == nil && r.Renewals[at].Deadline == deadline {
+				return nil
+			}
+		default:
 		}
 	}
 	return fmt.Errorf("the deadline of a lease went from %v to %v, and nobody renewed it", before.Lease.Deadline.Sub(0), deadline.Sub(0))

@@ -28,6 +28,7 @@ const (
 	elect                // the first entry of a new leader
 	breaks               // an administrator's break is in the log
 	recovers             // the cluster's life ends and another begins
+	kill                 // the wait of one who waits for another ask's lease is ended: the copy is that ask
 	rush                 // releases and acquires are in the log, in one entry
 	crush                // renewals and acquires are in the log, in one entry
 	contact              // the client shows its token to the store
@@ -90,6 +91,11 @@ func (s *system) callerSteps(room []explore.Step, i uint8) []explore.Step {
 		}
 	}
 	room = s.maybe(s.maybe(room, Cancels, cancel, i, 0), Cancels, giveUp, i, 0)
+	for j := range s.Asks {
+		if j != int(i) && s.world.asks[j].lease != 0 && s.Asks[i].Wait > 0 {
+			room = s.maybe(room, Kills, kill, i, uint8(j))
+		}
+	}
 	switch a.answer {
 	case inFlight:
 		room = append(room, stepOf(learn, i, 0))
@@ -143,6 +149,7 @@ func (s *system) storeSteps(room []explore.Step) []explore.Step {
 // batch is an entry of several commands.
 func (s *system) batch(k kind) []lock.Command {
 	var commands []lock.Command
+	var renewed []lease.ID
 	for i := range s.Asks {
 		a := &s.world.asks[i]
 		if a.answer != known {
@@ -152,8 +159,11 @@ func (s *system) batch(k kind) []lock.Command {
 		if k == rush {
 			commands = append(commands, lock.Release{Identity: identity, Lease: id})
 		} else {
-			commands = append(commands, lock.Renew{Identity: identity, Lease: id})
+			renewed = append(renewed, id)
 		}
+	}
+	if len(renewed) > 0 {
+		commands = append(commands, lock.RenewMany{Identity: identity, Leases: renewed})
 	}
 	for i := range s.Asks {
 		if a := &s.world.asks[i]; a.begun && a.answer != known {
@@ -182,6 +192,11 @@ func (s *system) entry(step explore.Step) []lock.Command {
 		return []lock.Command{s.cancel(i, k == giveUp)}
 	case hangUp:
 		return []lock.Command{lock.Detach{Identity: identity, Client: s.Asks[i].Client, Request: s.Asks[i].Request, Call: call(i, n)}}
+	case kill:
+		ask := &s.Asks[i]
+		return []lock.Command{lock.KillWait{
+			Identity: identity, Client: ask.Client, Request: ask.Request, Lease: leaseID(n, s.world.asks[n].lease-1),
+		}}
 	case tick:
 		return []lock.Command{lock.Tick{}}
 	case elect:
@@ -220,6 +235,7 @@ func (s *system) Tell(step explore.Step) string {
 		cancel:   who + ": its cancel is committed",
 		giveUp:   who + ": the node that waits for it gives up, and its cancel is committed",
 		hangUp:   fmt.Sprintf("%s: the call with copy %d of it is gone, and its detach is committed", who, n+1),
+		kill:     fmt.Sprintf("%s: its wait for the lease of request %d is ended, for a deadlock", who, n+1),
 		pass:     "a second passes",
 		tick:     "an entry with nothing but the time is committed",
 		elect:    "a new leader's first entry is committed",

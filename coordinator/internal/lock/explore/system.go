@@ -76,6 +76,13 @@ func (s *system) Reset() {
 	if err := s.apply([]lock.Command{lock.Init{Cluster: cluster, Version: lock.MaxVersion, Config: s.Config}}); err != nil {
 		panic(fmt.Sprintf("explore: the first entry: %v", err))
 	}
+	if s.Policy == nil {
+		return
+	}
+	put := lock.PutPolicy{By: "admin", Target: lock.Target{Kind: lock.TargetPrefix}, Policy: *s.Policy}
+	if err := s.apply([]lock.Command{put}); err != nil || len(s.machines.Look(s.lock).Header().Policies) != 1 {
+		panic(fmt.Sprintf("explore: the policy was not taken: %v", err))
+	}
 }
 
 func (s *system) options() invariant.Options {
