@@ -28,6 +28,7 @@ const (
 	HeadStartIgnored      Bug = "election-reverses-the-queue"     // nothing is kept for the head after an election
 	ReleaseWithoutMatch   Bug = "release-without-lease-match"     // a lease id that is not known ends the identity's first lease
 	ReleaseByAnother      Bug = "release-by-another-identity"     // who asks is not looked at
+	DelayIgnored          Bug = "lock-delay-ignored"              // a closed resource is granted
 	DeadlockUnseen        Bug = "deadlock-unseen"                 // no circle is looked for
 	SnapshotInMapOrder    Bug = "map-order-in-snapshot"           // the clients come in the order of a map
 	TiesByHistory         Bug = "ties-of-a-deadline-heap"         // equal deadlines come in the order in which they were set

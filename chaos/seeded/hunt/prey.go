@@ -65,6 +65,7 @@ var prey = []quarry{
 	{seeded.HeadStartIgnored, exploring("everything"), "is not granted"},
 	{seeded.ReleaseWithoutMatch, exploring("everything"), "invariant 5"},
 	{seeded.ReleaseByAnother, exploring("everything"), "invariant 5"},
+	{seeded.DelayIgnored, exploring("policies"), "and is closed until"},
 	{seeded.DeadlockUnseen, exploring("two resources"), "waits for itself"},
 	{seeded.SnapshotInMapOrder, exploring("everything"), "lead to two states"},
 	{seeded.TiesByHistory, exploring("ties"), "lead to two states"},

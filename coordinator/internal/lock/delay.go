@@ -1,6 +1,9 @@
 package lock
 
-import "github.com/lychgate/lychgate/coordinator/lease"
+import (
+	"github.com/lychgate/lychgate/chaos/seeded"
+	"github.com/lychgate/lychgate/coordinator/lease"
+)
 
 // A lock-delay. After a lease expired, not after it was released, a policy may keep the resource closed: its holder may
 // live on without knowing, and the store of that resource cannot check tokens. An expired shared lease closes it to
@@ -36,7 +39,7 @@ func (m *Machine) shut(name lease.Resource, mode lease.Mode) {
 
 // isOpen reports whether no delay keeps a lease of the mode from being granted.
 func (m *Machine) isOpen(r *resource, mode lease.Mode) bool {
-	if r.delay == none {
+	if r.delay == none || seeded.Is(seeded.DelayIgnored) {
 		return true
 	}
 	d := m.delays.peek(r.delay)
