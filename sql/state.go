@@ -69,7 +69,12 @@ func readViews(ctx context.Context, tx pgx.Tx, state *State) error {
 	return err
 }
 
+// protectedTables are none before version 5, which brought the guard.
 func protectedTables(ctx context.Context, tx pgx.Tx) ([]Table, error) {
+	var guards bool
+	if err := tx.QueryRow(ctx, "select pg_catalog.to_regprocedure('fence.protected()') is not null").Scan(&guards); err != nil || !guards {
+		return nil, err
+	}
 	rows, err := tx.Query(ctx, "select name, resource, complete from fence.protected()")
 	if err != nil {
 		return nil, err
