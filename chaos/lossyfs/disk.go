@@ -23,6 +23,8 @@ type Disk struct {
 	journal []op
 	last    inode
 	off     bool
+	end     int           // the length of the journal at which the power is cut; 0: it is not
+	ended   chan struct{} // closed then
 	fault   func(Change) syscall.Errno
 }
 
@@ -36,7 +38,7 @@ type Change struct {
 func New() *Disk { return newDisk(newTree()) }
 
 func newDisk(t tree) *Disk {
-	d := &Disk{start: t, live: t.clone(), last: root}
+	d := &Disk{start: t, live: t.clone(), last: root, ended: make(chan struct{})}
 	for i := range t {
 		d.last = max(d.last, i)
 	}
@@ -50,12 +52,27 @@ func (d *Disk) Len() int {
 	return len(d.journal)
 }
 
-// Cut ends the power: from now on everything fails with EIO, and nothing is added to the journal, whose length is returned.
+// Cut ends the power, once: from now on everything fails with EIO, and nothing is added to the journal, whose length is returned.
 func (d *Disk) Cut() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.off = true
+	d.cutLocked()
 	return len(d.journal)
+}
+
+// CutAt ends the power when the journal is that long, and closes the channel then.
+func (d *Disk) CutAt(length int) <-chan struct{} {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.end = length
+	return d.ended
+}
+
+func (d *Disk) cutLocked() {
+	if !d.off {
+		d.off = true
+		close(d.ended)
+	}
 }
 
 // Fail has each change fail with what fault returns for it, until it is told nil; 0 is no fault.
@@ -93,6 +110,9 @@ func (d *Disk) doLocked(o op) syscall.Errno {
 	}
 	d.live.apply(o)
 	d.journal = append(d.journal, o)
+	if len(d.journal) == d.end {
+		d.cutLocked()
+	}
 	return 0
 }
 

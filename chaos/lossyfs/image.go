@@ -85,6 +85,7 @@ func survivors(pending []op, loss Loss, random *rand.Rand) []op {
 		return nil
 	case LossOfNone:
 		return pending
+	case LossOfEnd, LossOfSome, losses:
 	}
 	data := pending[0].kind == opWrite || pending[0].kind == opResize
 	if loss == LossOfEnd || !data {
