@@ -69,6 +69,10 @@ generated: generate ## check that the generated code is current
 fuzz: ## fuzz every parser for FUZZTIME each (default 30s)
 	@.ci/fuzz $(or $(FUZZTIME),30s)
 
+.PHONY: power
+power: ## cut a node's power 200 times and look at 1,000 disks (ARGS='-power.seed 7 -power.cuts 500')
+	@go test -count=1 -timeout 60m -v -run TestPowerCuts ./coordinator/internal/group -args -power.cuts 200 -power.images 5 $(ARGS)
+
 .PHONY: bench-lock
 bench-lock: build ## measure the coordinator beside etcd (ARGS=--quick: about a minute)
 	@cd .ci/etcd && CGO_ENABLED=0 go build -trimpath -o ../../bin/lychgate-bench-etcd .

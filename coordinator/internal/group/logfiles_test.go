@@ -2,6 +2,8 @@ package group
 
 import (
 	"bytes"
+	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -109,6 +111,37 @@ func TestATornEndIsCutOff(t *testing.T) {
 	stores = openTestStores(t, dir)
 	defer closeStores(t, stores)
 	wantEntries(t, stores.Log, 1, 8, 1)
+}
+
+// What changed in front of whole commits is no torn write: the log is refused, and as it was.
+func TestALogThatIsDamagedInTheMiddleIsRefused(t *testing.T) {
+	for name, change := range map[string]func(content []byte, at int){
+		"the kind of a frame": func(content []byte, at int) { content[frameOf(content, at)] ^= 0x10 },
+		"its length":          func(content []byte, at int) { content[frameOf(content, at)+5] ^= 0x40 },
+		"a page":              func(content []byte, at int) { clear(content[at-100 : at+900]) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			stores := openTestStores(t, dir)
+			storeEntries(t, stores.Log, 1, 9, 1)
+			closeStores(t, stores)
+			damage(t, dir, byte(5), change)
+			for range 2 {
+				if _, err := openStores(dir, 0, hclog.NewNullLogger()); !errors.Is(err, ErrDamagedLog) {
+					t.Fatalf("the log is opened: %v", err)
+				}
+			}
+		})
+	}
+}
+
+// frameOf is where the frame begins that a place in its entry is in.
+func frameOf(content []byte, at int) int {
+	for at -= at % frameHead; ; at -= frameHead {
+		if [4]byte(content[at:]) == [4]byte{1} && binary.LittleEndian.Uint32(content[at+4:]) > 1000 {
+			return at
+		}
+	}
 }
 
 // damage changes a log's only file where an entry filled with that byte begins.

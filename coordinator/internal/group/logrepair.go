@@ -25,7 +25,11 @@ const (
 	framesEnd   = 4 // kinds from here on are none
 )
 
-// repairTail takes a torn seal out of the newest segment in dir. Nothing that was committed is touched.
+// ErrDamagedLog is the error of a log that had more, acknowledged, than can be read.
+var ErrDamagedLog = errors.New("the log is damaged")
+
+// repairTail takes a torn seal out of the newest segment in dir. Nothing that was committed is touched: where that cannot be read, it is
+// ErrDamagedLog.
 func repairTail(dir string) (err error) {
 	segments, err := filepath.Glob(filepath.Join(dir, "*.wal")) // a name begins with the first index, in twenty digits
 	if err != nil || len(segments) == 0 {
@@ -37,12 +41,18 @@ func repairTail(dir string) (err error) {
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
 	committed, index, err := lookForSeal(file)
-	if err != nil || index < committed {
+	if err != nil {
 		return err
 	}
 	info, err := file.Stat()
 	if err != nil {
 		return err
+	}
+	if err := checkNothingWhole(file, committed, info.Size()); err != nil {
+		return err
+	}
+	if index < committed {
+		return nil
 	}
 	// Cut and made longer again, it reads as zeros.
 	if err := errors.Join(file.Truncate(committed), file.Truncate(info.Size()), file.Sync()); err != nil {
@@ -87,4 +97,32 @@ func lookForSeal(file io.ReaderAt) (committed, index int64, err error) {
 		committed = before // its end was written, and not all of it
 	}
 	return committed, index, nil
+}
+
+// checkNothingWhole refuses a segment in which a whole commit stands behind where reading ends. Writes are synced one after the other, so a
+// loss of power tears the last one only; what is broken in front of a whole one has changed since, and raft-wal would drop everything from
+// there on. A change in the very last commit cannot be told from a torn write.
+func checkNothingWhole(file *os.File, from, size int64) error {
+	from = max(from, segmentHead)
+	rest := make([]byte, max(size-from, 0))
+	if _, err := file.ReadAt(rest, from); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	const looked = 4 // what looks like a commit may be in an entry
+	var ends []int   // of what looks like commits, the latest ones
+	for at := 0; at+frameHead <= len(rest); at += frameHead {
+		if [4]byte(rest[at:]) != [4]byte{frameCommit} {
+			continue
+		}
+		sum := binary.LittleEndian.Uint32(rest[at+4:])
+		for _, end := range ends[max(0, len(ends)-looked):] {
+			if at > end && crc32.Checksum(rest[end:at], castagnoli) == sum {
+				return fmt.Errorf("%w: %s is broken behind byte %d, and what was written later is whole. Move everything out of the node's "+
+					"folder and start the node again: it catches up from the others. A node alone is restored from a backup",
+					ErrDamagedLog, file.Name(), from)
+			}
+		}
+		ends = append(ends, at+frameHead)
+	}
+	return nil
 }

@@ -20,12 +20,14 @@ import (
 const nodeEnv = "LYCHGATE_TEST_GROUP_NODE"
 
 func TestMain(m *testing.M) {
-	if spec := os.Getenv(nodeEnv); spec != "" {
-		if err := nodeProcess(spec); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	for variable, run := range map[string]func(string) error{nodeEnv: nodeProcess, powerEnv: powerProcess} {
+		if spec := os.Getenv(variable); spec != "" {
+			if err := run(spec); err != nil {
+				fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			os.Exit(0)
 		}
-		os.Exit(0)
 	}
 	os.Exit(m.Run())
 }

@@ -46,11 +46,21 @@ func openStoresIn(dir string, logger hclog.Logger) (*Stores, error) {
 		return nil, errors.Join(fmt.Errorf("open the log in %s: %w", dir, err), bolt.Close())
 	}
 	closeBoth := func() error { return errors.Join(log.Close(), bolt.Close()) }
-	snapshots, err := raft.NewFileSnapshotStoreWithLogger(dir, keptSnapshots, logger)
+	snapshots, err := openSnapshots(dir, logger)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("open the snapshots in %s: %w", dir, err), closeBoth())
 	}
+	if err := syncNames(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("sync the names of the files in %s: %w", dir, err), closeBoth())
+	}
 	return &Stores{Log: log, Stable: bolt, Snapshots: snapshots, Close: closeBoth, cached: cachedLogs}, nil
+}
+
+// syncNames syncs the names of what the stores may just have made, up to that of the node's own folder: of a file whose content alone is
+// synced a loss of power may leave nothing.
+func syncNames(dir string) error {
+	node := filepath.Dir(dir)
+	return errors.Join(syncDir(filepath.Join(dir, "log")), syncDir(dir), syncDir(node), syncDir(filepath.Dir(node)))
 }
 
 // join puts between the library and the stores what stands there: the library sees a history, in which the log and the
