@@ -45,7 +45,7 @@ func scripts() ([]script, error) {
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, script{number, m[2], string(text)})
+		all = append(all, script{number, m[2], planted(string(text))})
 	}
 	return all, nil
 }

@@ -37,6 +37,19 @@ const (
 	ClockOverElection   Bug = "ttl-not-extended-over-election"  // a new leader's clock counts the time without a leader
 	ClockCatchesUp      Bug = "lease-time-catches-up"           // what the limit cut off is made up for after a stall
 	LostLeadershipFails Bug = "leadership-lost-reported-failed" // raft.ErrLeadershipLost is taken for "not applied"
+	DirectoryNotSynced  Bug = "snapshot-without-directory-sync" // nor are the folders of the stores
+	DamageTakenForEnd   Bug = "damage-taken-for-the-end"        // what stands behind a broken frame of the log is not looked at
+	SeamLeftOut         Bug = "log-kept-under-a-snapshot"       // the cure of hashicorp/raft issue 697 is left out
+	UnknownKeyTrusted   Bug = "signature-of-unknown-key"        // is not checked
+	// Of the store in PostgreSQL.
+	ActivityBeforeLock  Bug = "activity-read-before-the-lock" // the list of sessions is the one from before the wait
+	NullStartGone       Bug = "null-start-taken-for-gone"     // a session whose start cannot be seen is not waited for
+	JoinsForShare       Bug = "joins-under-for-share"         // they and raises block each other
+	TakeoverWithoutWait Bug = "takeover-without-wait"         // the floor goes up while old sessions live
+	FloorNotDurable     Bug = "floor-not-durable"             // its commit does not wait for the disk
+	FloorNotCompared    Bug = "floor-not-compared"            // stale tokens join
+	PreparedIgnored     Bug = "prepared-transaction-ignored"  // a takeover does not look for them
+	WarningIsClean      Bug = "warning-taken-for-clean"       // an answer with a warning counts as accepted
 	// Of the store in memory.
 	FloorAboveOnly    Bug = "floor-compared-with-less"    // a token equal to the floor is refused: > for >=
 	FloorGoesDown     Bug = "floor-follows-the-last"      // a floor is set to the last token, stale ones are let in

@@ -18,6 +18,8 @@ const (
 	locks    = "./coordinator/internal/lock"
 	groups   = "./coordinator/internal/group"
 	memories = "./fencestore/memstore"
+	postgres = "./fencestore/pgstore"
+	tickets  = "./coordinator/ticket"
 )
 
 var (
@@ -36,6 +38,16 @@ func exploring(scenario string) layer {
 	}
 	args := []string{"-test.run=^TestExplore$", "-explore.states=" + states, "-explore.scenario=" + scenario}
 	return layer{"explorer: " + scenario, locks, args, 10 * time.Minute}
+}
+
+// storing is one test of the store in PostgreSQL.
+func storing(test string) layer {
+	return layer{"PostgreSQL: " + test, postgres, []string{"-test.run=^Test" + test + "$"}, 3 * time.Minute}
+}
+
+// grouping is one test of a Raft group.
+func grouping(test string, more ...string) layer {
+	return layer{"group: " + test, groups, append([]string{"-test.run=^Test" + test + "$"}, more...), 3 * time.Minute}
 }
 
 // quarry is a bug, the layer that must find it, and what it says then.
@@ -73,6 +85,18 @@ var prey = []quarry{
 	{seeded.ClockOverElection, clock, "TestLeaseClock"},
 	{seeded.ClockCatchesUp, clock, "DoesNotCatchUpAfterAStall"},
 	{seeded.LostLeadershipFails, errorTable, "TestWhatAnError"},
+	{seeded.DirectoryNotSynced, grouping("PowerCuts", "-power.cuts=20"), "step "},
+	{seeded.DamageTakenForEnd, grouping("ALogThatIsDamagedInTheMiddleIsRefused"), "the log is opened"},
+	{seeded.SeamLeftOut, grouping("ASnapshotOverAConflictingTail"), "TestASnapshotOverAConflictingTail"},
+	{seeded.UnknownKeyTrusted, layer{"tickets", tickets, []string{"-test.run=^TestRefusals$"}, time.Minute}, "TestRefusals"},
+	{seeded.ActivityBeforeLock, storing("SessionThatConnectedWhileARaiseWaited"), "TestSessionThatConnectedWhileARaiseWaited"},
+	{seeded.NullStartGone, storing("StartThatCannotBeSeenCountsAsAlive"), "TestStartThatCannotBeSeenCountsAsAlive"},
+	{seeded.JoinsForShare, storing("Conformance"), "TestConformance"},
+	{seeded.TakeoverWithoutWait, storing("SessionThatDoesNotEnd"), "TestSessionThatDoesNotEnd"},
+	{seeded.FloorNotDurable, storing("CrashRightAfterARaise"), "TestCrashRightAfterARaise"},
+	{seeded.FloorNotCompared, storing("Conformance"), "stale_token"},
+	{seeded.PreparedIgnored, storing("PreparedTransactionOfTheOldHolder"), "TestPreparedTransactionOfTheOldHolder"},
+	{seeded.WarningIsClean, storing("CancelledWaitForASynchronousStandby"), "TestCancelledWaitForASynchronousStandby"},
 	{seeded.FloorAboveOnly, conformance, "equal_token_joins"},
 	{seeded.FloorGoesDown, conformance, "stale_token_is_refused"},
 	{seeded.FloorBeforeEnd, timeouts, "TestTakeoverThatTimesOut"},

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/lychgate/lychgate/chaos/seeded"
 )
 
 // owner is a file beside a group's stores that says whose they are. A majority that remembers is all that keeps what
@@ -138,6 +140,9 @@ func writeWhole(path, text string) (err error) {
 
 // syncDir makes the names in a directory last.
 func syncDir(dir string) error {
+	if seeded.Is(seeded.DirectoryNotSynced) {
+		return nil
+	}
 	d, err := os.Open(dir)
 	if err != nil {
 		return err

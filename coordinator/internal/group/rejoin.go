@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/internal/lock"
 )
 
@@ -26,7 +27,7 @@ type origin struct {
 func (g *Group) look(stores *Stores) (*origin, error) {
 	from := &origin{owner: g.owner(), disk: newDisk(g.instant)}
 	var err error
-	if from.stores, from.seam, err = stores.join(from.disk, g.config.noSeam); err != nil {
+	if from.stores, from.seam, err = stores.join(from.disk, g.config.noSeam || seeded.Is(seeded.SeamLeftOut)); err != nil {
 		return nil, err
 	}
 	stores = from.stores
