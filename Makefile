@@ -36,10 +36,10 @@ soak: setup build ## take locks over at random while proxies are killed (ARGS="-
 	@go run ./chaos/soak -lychgate bin/lychgate $(ARGS)
 
 .PHONY: explore
-explore: ## visit every state near the beginning of the lock machine (STATES=200000000 WORKERS=2: for hours)
-	@go test ./fencestore/memstore -run '^TestExplore$$' -count=1 -timeout 0 -v -explore.states 0
+explore: ## visit every state near the beginning of the lock machine (STATES=200000000: for hours)
+	@go test ./fencestore/memstore ./proxy/gate -run '^TestExplore$$' -count=1 -timeout 0 -v -explore.states 0
 	@go test ./coordinator/internal/lock -run '^TestExplore$$' -count=1 -timeout 0 -v \
-		-explore.states $(or $(STATES),5000000) -explore.workers $(or $(WORKERS),1) $(ARGS)
+		-explore.states $(or $(STATES),5000000) -explore.workers $(or $(WORKERS),$(shell nproc)) $(ARGS)
 
 .PHONY: seeded-bugs
 seeded-bugs: ## plant known bugs one by one: the tests that must find each do (ARGS="-only last-in-first-out")

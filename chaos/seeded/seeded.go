@@ -41,6 +41,7 @@ const (
 	DamageTakenForEnd   Bug = "damage-taken-for-the-end"        // what stands behind a broken frame of the log is not looked at
 	SeamLeftOut         Bug = "log-kept-under-a-snapshot"       // the cure of hashicorp/raft issue 697 is left out
 	UnknownKeyTrusted   Bug = "signature-of-unknown-key"        // is not checked
+	OlderNotTold        Bug = "older-sessions-not-told"         // a gate does not tell its sessions that they are fenced
 	// Of the store in PostgreSQL.
 	ActivityBeforeLock  Bug = "activity-read-before-the-lock" // the list of sessions is the one from before the wait
 	NullStartGone       Bug = "null-start-taken-for-gone"     // a session whose start cannot be seen is not waited for

@@ -44,7 +44,7 @@ var walls = []wall{
 	{part: "fencestore", pure: true, never: raftAndWire},
 	{part: "fencestore/fencestoretest", may: []string{"fencestore", "chaos/invariant", "coordinator/lease"}, never: append([]string{"proxy/...", "adapters/..."}, outside...)},
 	{part: "fencestore/...", may: []string{"fencestore/...", "sql/...", "chaos/seeded"}, never: []string{"coordinator/...", "proxy/...", "adapters/..."}},
-	{part: "proxy/gate", may: []string{"fencestore", "coordinator/ticket", "coordinator/lease"}, never: append([]string{"adapters/...", "fencestore/pgstore", "fencestore/memstore"}, outside...)},
+	{part: "proxy/gate", may: []string{"chaos/seeded", "fencestore", "coordinator/ticket", "coordinator/lease"}, never: append([]string{"adapters/...", "fencestore/pgstore", "fencestore/memstore"}, outside...)},
 	{part: "proxy/gate/...", may: []string{"proxy/gate/...", "fencestore/...", "coordinator/ticket", "coordinator/lease"}, never: outside},
 	{part: "proxy/admin", may: []string{"proxy/gate", "fencestore"}, never: append([]string{"adapters/..."}, outside...)},
 	{part: "proxy/watch", may: []string{"proxy/gate", "fencestore/...", "coordinator/client/...", "coordinator/lockpb"}, never: append([]string{"adapters/..."}, outside...)},

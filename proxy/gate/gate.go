@@ -22,6 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lychgate/lychgate/chaos/seeded"
 	"github.com/lychgate/lychgate/coordinator/lease"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/fencestore"
@@ -248,7 +249,9 @@ func (g *Gate) accepted(claim fencestore.Claim, a fencestore.Accepted, by string
 	g.config.Observer.TookOver(g.config.Adapter, a.Took, a.Ended)
 	g.log.Info("floor raised", "listener", g.config.Listener, "cluster", claim.Cluster, "resource", claim.Resource,
 		"token", uint64(claim.Token), "by", by, "ended", a.Ended, "took", a.Took)
-	g.endOlder(claim)
+	if !seeded.Is(seeded.OlderNotTold) {
+		g.endOlder(claim)
+	}
 }
 
 // Refused counts a refusal, the adapter's own included, and returns it.

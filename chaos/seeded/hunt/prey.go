@@ -20,12 +20,14 @@ const (
 	memories = "./fencestore/memstore"
 	postgres = "./fencestore/pgstore"
 	tickets  = "./coordinator/ticket"
+	gates    = "./proxy/gate"
 )
 
 var (
 	clock       = layer{"lease clock", groups, []string{"-test.run=^TestLeaseClock"}, time.Minute}
 	errorTable  = layer{"table of Raft errors", groups, []string{"-test.run=^TestWhatAnError"}, time.Minute}
 	conformance = layer{"conformance of stores", memories, []string{"-test.run=^TestConformance$"}, 2 * time.Minute}
+	contacts    = layer{"explorer: gate", gates, []string{"-test.run=^TestExplore$"}, 2 * time.Minute}
 	takeovers   = layer{"explorer: store", memories, []string{"-test.run=^TestExplore$"}, 2 * time.Minute}
 	timeouts    = layer{"takeover timeouts", memories, []string{"-test.run=^TestTakeoverThatTimesOut"}, time.Minute}
 )
@@ -97,11 +99,13 @@ var prey = []quarry{
 	{seeded.FloorNotCompared, storing("Conformance"), "stale_token"},
 	{seeded.PreparedIgnored, storing("PreparedTransactionOfTheOldHolder"), "TestPreparedTransactionOfTheOldHolder"},
 	{seeded.WarningIsClean, storing("CancelledWaitForASynchronousStandby"), "TestCancelledWaitForASynchronousStandby"},
+	{seeded.OlderNotTold, contacts, "its gate has not said so"},
 	{seeded.FloorAboveOnly, conformance, "equal_token_joins"},
 	{seeded.FloorGoesDown, conformance, "stale_token_is_refused"},
 	{seeded.FloorBeforeEnd, timeouts, "TestTakeoverThatTimesOut"},
 	{seeded.FloorBeforeEnd, takeovers, "the answer is not: takeover timed out"},
 	{seeded.OldBindingKept, conformance, "invariant 4"},
+	{seeded.OldBindingKept, contacts, "invariant 4"},
 	{seeded.OldBindingKept, takeovers, "the floor of r0 is 2, want 1"},
 	{seeded.OtherClusterTaken, conformance, "another_cluster"},
 }

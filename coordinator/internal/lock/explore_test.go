@@ -42,6 +42,13 @@ func machines() explore.Machines {
 // which has nothing to find in one goroutine, is let look at a tenth.
 func TestExplore(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(400)) // what lives is small but for the set of states
+	shares := 0
+	for _, s := range explore.Scenarios() {
+		shares += s.Share
+	}
+	if shares != 100 {
+		t.Errorf("the scenarios' shares are %d in a hundred", shares)
+	}
 	for _, s := range explore.Scenarios() {
 		if *exploreOnly != "" && *exploreOnly != s.Name {
 			continue

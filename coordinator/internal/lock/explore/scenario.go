@@ -15,7 +15,7 @@ import (
 	"github.com/lychgate/lychgate/coordinator/lease"
 )
 
-// Ask is an acquire that a client may make. The first letter of the client's name is the tenant's, too.
+// Ask is an acquire that a client may make.
 type Ask struct {
 	Client       lease.ClientID
 	Request      lease.RequestID
