@@ -35,7 +35,7 @@ var (
 
 func TestMain(m *testing.M) {
 	os.Exit(pgtest.Main(m, pgserver.Config{
-		Settings: map[string]string{"max_connections": "100", "log_statement": "all", "max_prepared_transactions": "5", "wal_level": "logical"},
+		Settings: map[string]string{"max_connections": "100", "log_statement": "all", "max_prepared_transactions": "5", "wal_level": "logical", "wal_keep_size": "256MB"},
 		HBA: []string{
 			"host all pw all password", "local all pw password", "host all md all md5", "local all md md5",
 			"host all scram all scram-sha-256", "local all scram scram-sha-256",
