@@ -224,3 +224,48 @@ func TestTicketBehindBeginInOneText(t *testing.T) {
 		t.Errorf("%d rows, want 4", n)
 	}
 }
+
+// Drivers and pools tidy a session up between one ticket and the next: psycopg deallocates what it has prepared behind each
+// rollback. None of that executes anything.
+func TestTidyingUpWithoutATicket(t *testing.T) {
+	w := newWorld(t)
+	conn := w.proxy(nil).connect(nil).PgConn()
+	simple := func(sql string) error {
+		_, err := conn.Exec(t.Context(), sql).ReadAll()
+		return err
+	}
+	const insert = "INSERT INTO entry VALUES (1, 'no ticket')"
+	tidy := []string{
+		"DEALLOCATE ALL", "RESET ALL", "RESET statement_timeout", "UNLISTEN *", "CLOSE ALL", "SET SESSION AUTHORIZATION DEFAULT",
+		"RESET SESSION AUTHORIZATION", "DISCARD PLANS", "DISCARD ALL",
+	}
+	for _, sql := range []string{"BEGIN", "SET LOCAL fence.ticket = '" + w.ticket("r", 1) + "'", "PREPARE s AS " + insert, "COMMIT"} {
+		if err := simple(sql); err != nil {
+			t.Fatalf("%s: %v", sql, err)
+		}
+	}
+	for _, sql := range tidy {
+		if err := simple(sql); err != nil {
+			t.Errorf("%s: %v", sql, err)
+		}
+		if err := conn.ExecParams(t.Context(), sql, nil, nil, nil, nil).Read().Err; err != nil {
+			t.Errorf("%s as a statement of the extended protocol: %v", sql, err)
+		}
+		wantCode(t, simple(sql+"; "+insert), postgres.CodeTicketRequired)
+		wantCode(t, simple(insert), postgres.CodeTicketRequired)
+	}
+	// What executes something by a name that was prepared is no tidying up.
+	if _, err := conn.Prepare(t.Context(), "tidy", "DEALLOCATE ALL", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.ExecPrepared(t.Context(), "tidy", nil, nil, nil).Read().Err; err != nil {
+		t.Error(err)
+	}
+	wantCode(t, simple("EXECUTE s"), postgres.CodeTicketRequired)
+	if n := w.count("true"); n != 0 {
+		t.Errorf("%d rows were written without a ticket", n)
+	}
+	if conn.TxStatus() != 'I' {
+		t.Errorf("transaction status %c", conn.TxStatus())
+	}
+}

@@ -207,7 +207,7 @@ func isPure(s sqltext.Statement) bool {
 	switch s.Kind {
 	case sqltext.Empty, sqltext.Begin, sqltext.Savepoint, sqltext.SetTicket, sqltext.ResetTicket, sqltext.ShowTicket:
 		return true
-	case sqltext.Other, sqltext.End:
+	case sqltext.Other, sqltext.End, sqltext.Clear:
 	}
 	return false
 }

@@ -27,7 +27,7 @@ func (r *relay) query(b *burst, m message) (next, error) {
 		return r.showTicket(b, m, s, track.Query, []byte(s.Redacted()), []byte{0})
 	case sqltext.ResetTicket:
 		return r.showTicket(b, m, s, track.Query, m.body)
-	case sqltext.Other, sqltext.Empty, sqltext.Begin, sqltext.End, sqltext.Savepoint, sqltext.ShowTicket:
+	case sqltext.Other, sqltext.Empty, sqltext.Begin, sqltext.End, sqltext.Savepoint, sqltext.Clear, sqltext.ShowTicket:
 	}
 	return r.pass(b, m, track.Sent{Kind: track.Query, Pure: isPure(s), MayCommit: s.Commits})
 }

@@ -15,6 +15,7 @@ const (
 	Begin            // BEGIN or START TRANSACTION and nothing else
 	End              // COMMIT, END, ROLLBACK or ABORT of the whole transaction, or ROLLBACK TO, and nothing else
 	Savepoint        // SAVEPOINT or RELEASE and nothing else
+	Clear            // DEALLOCATE, DISCARD, RESET, UNLISTEN or CLOSE ALL and nothing else: takes away what the session has of its own
 	SetTicket        // SET fence.ticket to a literal
 	ResetTicket      // RESET fence.ticket, or SET to DEFAULT or to the empty string
 	ShowTicket       // SHOW fence.ticket
@@ -126,8 +127,8 @@ func (s *Statement) parseAssignment(l *lexer) {
 	}
 }
 
-// parseControl recognises the commands of a transaction's two ends. Nothing that they are made of can execute
-// anything else.
+// parseControl recognises the commands of a transaction's two ends, and those that tidy up. Nothing that they are made of
+// can execute anything else.
 func parseControl(text []byte) Kind {
 	l := lexer{text}
 	switch {
@@ -159,6 +160,41 @@ func parseControl(text []byte) Kind {
 	case l.word("RELEASE"):
 		l.word("SAVEPOINT")
 		return l.named(Savepoint)
+	}
+	return l.clear()
+}
+
+// clear takes a whole command with which drivers and pools tidy a session up. None of them can execute anything else.
+func (l *lexer) clear() Kind {
+	switch {
+	case l.word("DEALLOCATE"):
+		l.word("PREPARE")
+		return l.named(Clear) // or ALL
+	case l.word("DISCARD"):
+		return l.named(Clear)
+	case l.word("RESET"):
+		if l.word("SESSION") {
+			return l.only("AUTHORIZATION")
+		}
+		return l.named(Clear) // or ALL
+	case l.word("SET"):
+		if l.word("SESSION") && l.word("AUTHORIZATION") {
+			return l.only("DEFAULT")
+		}
+	case l.word("CLOSE"):
+		return l.only("ALL")
+	case l.word("UNLISTEN"):
+		if l.symbol('*') && l.end() {
+			return Clear
+		}
+	}
+	return Other
+}
+
+// only takes the last word of what clear takes.
+func (l *lexer) only(word string) Kind {
+	if l.word(word) && l.end() {
+		return Clear
 	}
 	return Other
 }
