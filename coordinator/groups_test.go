@@ -37,9 +37,12 @@ func resourceOf(group, groups uint16, salt string) string {
 	}
 }
 
+// acquire takes a lease that outlasts any test.
 func (r *running) acquire(i int, resource, client string) *lockpb.AcquireResponse {
 	r.t.Helper()
-	out, err := r.locks(i).Acquire(r.context(), &lockpb.AcquireRequest{Resource: resource, ClientId: client, RequestId: client + "-" + strings.ReplaceAll(resource, "/", "-")})
+	out, err := r.locks(i).Acquire(r.context(), &lockpb.AcquireRequest{
+		Resource: resource, ClientId: client, RequestId: client + "-" + strings.ReplaceAll(resource, "/", "-"), Ttl: new(int32(time.Minute.Milliseconds())),
+	})
 	check(r.t, err)
 	return out
 }
