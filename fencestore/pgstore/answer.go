@@ -76,10 +76,17 @@ func unreachable(err error) bool {
 }
 
 func (s *Store) askOnce(ctx context.Context, claim fencestore.Claim, question func(context.Context, *pgx.Conn) error) error {
-	conn, err := s.pool.Acquire(ctx)
+	t := s.tenure.Load()
+	if t == nil {
+		return notConnected(claim, errNoServer)
+	}
+	conn, err := t.pool.Acquire(ctx)
 	if err != nil {
-		if ctx.Err() != nil {
-			return fmt.Errorf("wait for a side connection: %w", errors.Join(context.Cause(ctx), err))
+		switch {
+		case ctx.Err() != nil:
+			return s.noneFree(ctx, t, claim, err)
+		case t.isOver():
+			return &doubtfulError{errOver} // to be asked anew, where the store is now
 		}
 		return notConnected(claim, err)
 	}
@@ -89,11 +96,15 @@ func (s *Store) askOnce(ctx context.Context, claim fencestore.Claim, question fu
 	err = question(ctx, conn.Conn())
 	if err == nil {
 		warning, ok := data[warningKey].(*pgconn.PgError)
-		if !ok || seeded.Is(seeded.WarningIsClean) {
+		switch {
+		case t.isOver():
+			err = &doubtfulError{errOver} // what is decided on a server that was left counts nowhere
+		case !ok || seeded.Is(seeded.WarningIsClean):
 			return nil
+		default:
+			// A cancelled wait for a synchronous standby looks like this: committed here, perhaps nowhere else.
+			err = &doubtfulError{fmt.Errorf("warning instead of a clean answer: %w", warning)}
 		}
-		// A cancelled wait for a synchronous standby looks like this: committed here, perhaps nowhere else.
-		err = &doubtfulError{fmt.Errorf("warning instead of a clean answer: %w", warning)}
 	} else {
 		err = classify(claim, err)
 	}
@@ -107,10 +118,28 @@ func (s *Store) askOnce(ctx context.Context, claim fencestore.Claim, question fu
 	return err
 }
 
+// noneFree is for a caller whose time is over before a side connection was free: nothing was asked.
+func (s *Store) noneFree(ctx context.Context, t *tenure, claim fencestore.Claim, err error) error {
+	stat := t.pool.Stat()
+	if !errors.Is(ctx.Err(), context.DeadlineExceeded) || stat.AcquiredConns() < stat.MaxConns() {
+		return fmt.Errorf("wait for a side connection: %w", errors.Join(context.Cause(ctx), err))
+	}
+	return &fencestore.Refusal{
+		Reason: fencestore.NotReady, Claim: claim, Err: &unreachableError{err},
+		Detail: fmt.Sprintf("All %d side connections of the store are busy with other decisions.", stat.MaxConns()),
+		Hint:   "Retry with the same ticket; where this lasts, raise store_conns or look for takeovers that hang.",
+	}
+}
+
+var errNoServer = errors.New("it is not known yet which of the servers decides")
+
 func notConnected(claim fencestore.Claim, err error) error {
 	refusal := &fencestore.Refusal{
 		Reason: fencestore.NotReady, Claim: claim, Err: &unreachableError{err},
 		Detail: "The database cannot be reached.", Hint: "See that it runs and that the store's DSN is right.",
+	}
+	if errors.Is(err, errNoServer) {
+		refusal.Detail, refusal.Hint = "None of the servers is known to be the one that decides.", "Retry with the same ticket, once there is a primary."
 	}
 	var pgErr *pgconn.PgError
 	if errors.As(err, &pgErr) {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -42,18 +43,21 @@ type Config struct {
 	Conns           int           // side connections, always open; 0: DefaultConns
 	TakeoverTimeout time.Duration // how long a takeover waits for old sessions to end; 0: DefaultTakeoverTimeout
 	Logger          *slog.Logger  // nil: silent
+	// Follows: the server is not the DSN's but the one that Follow names; until it does the store is not ready.
+	Follows bool
 }
 
 // Store is a fencestore.Store in the protected PostgreSQL. One resource takes one side connection at a time,
 // so that a takeover that hangs does not use up all of them.
 type Store struct {
-	cfg   Config
-	pool  *pgxpool.Pool
-	locks keylock.Locks
+	cfg    Config
+	tenure atomic.Pointer[tenure] // nil: no server has been named yet
+	locks  keylock.Locks
 
-	close   sync.Once
-	stop    context.CancelCauseFunc
-	sweeper sync.WaitGroup
+	moving     sync.Mutex
+	closed     bool // guarded by moving
+	stop       context.CancelCauseFunc
+	background sync.WaitGroup // sweep and tend, and pools that are being closed
 }
 
 var _ fencestore.Store = (*Store)(nil)
@@ -76,19 +80,35 @@ func New(cfg Config) (*Store, error) {
 	if cfg.Conns < 1 || cfg.Conns > 1000 || cfg.TakeoverTimeout < time.Millisecond {
 		return nil, fmt.Errorf("fence store: %d connections and a takeover timeout of %s make no sense", cfg.Conns, cfg.TakeoverTimeout)
 	}
-	pool, err := pgxpool.ParseConfig(cfg.DSN)
+	if err := OneServer(cfg.DSN); err != nil {
+		return nil, fmt.Errorf("fence store: %w", err)
+	}
+	pool, err := poolConfig(cfg.DSN, cfg)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancelCause(context.Background())
+	s := &Store{cfg: cfg, stop: stop}
+	if !cfg.Follows {
+		t, err := newTenure("", pool)
+		if err != nil {
+			stop(errClosed)
+			return nil, fmt.Errorf("fence store: %w", err)
+		}
+		s.tenure.Store(t)
+	}
+	s.background.Go(func() { s.sweep(ctx) })
+	s.background.Go(func() { s.tend(ctx) })
+	return s, nil
+}
+
+func poolConfig(dsn string, cfg Config) (*pgxpool.Config, error) {
+	pool, err := pgxpool.ParseConfig(dsn)
 	if err != nil {
 		return nil, fmt.Errorf("fence store: %w", err) // pgx hides the password
 	}
 	configure(pool, cfg)
-	ctx, stop := context.WithCancelCause(context.Background())
-	s := &Store{cfg: cfg, stop: stop}
-	if s.pool, err = pgxpool.NewWithConfig(ctx, pool); err != nil {
-		stop(errClosed)
-		return nil, fmt.Errorf("fence store: %w", err)
-	}
-	s.sweeper.Go(func() { s.sweep(ctx) })
-	return s, nil
+	return pool, nil
 }
 
 // configure pins what a session of the store must be, whatever the database's or role's defaults are.
@@ -248,9 +268,14 @@ func (s *Store) Check(ctx context.Context, cluster string) error {
 
 // Close implements fencestore.Store: what is being asked ends with its answer, then the connections are closed.
 func (s *Store) Close() {
-	s.close.Do(func() { s.stop(errClosed) })
-	s.sweeper.Wait()
-	s.pool.Close()
+	s.stop(errClosed)
+	s.moving.Lock()
+	s.closed = true
+	s.moving.Unlock()
+	s.background.Wait()
+	if t := s.tenure.Load(); t != nil {
+		t.close()
+	}
 }
 
 // sweep forgets the bindings of sessions that are gone, which proxies that died have left behind.
