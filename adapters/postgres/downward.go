@@ -135,6 +135,9 @@ func (r *relay) deliverParameter(b *burst, m message) {
 	r.session.noteParameter(m.body[:min(len(m.body), 64)])
 	r.down.pass(b, m)
 	if r.session.backend.standby != before && r.gate.Policy() != gate.Allow {
+		if u := r.session.server.config.Upstreams; u != nil {
+			u.Doubt()
+		}
 		r.endLocked(r.gate.Refused(notAllowed("The server has become a primary or a standby.", "Connect again.")))
 	}
 }

@@ -42,6 +42,7 @@ func TestWithTwoGoroutinesASession(t *testing.T) {
 		"pg_recvlogical":           TestUnmodifiedPgRecvlogical,
 		"pg_receivewal":            TestUnmodifiedPgReceivewal,
 		"load balancer":            TestClientsBehindALoadBalancer,
+		"end of a tenure":          TestSessionsEndWithTheTenureOfTheirServer,
 	} {
 		t.Run(name, test)
 	}

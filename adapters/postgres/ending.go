@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/lychgate/lychgate/proxy/gate"
@@ -62,11 +63,14 @@ func (r *relay) why(err error) error {
 		}
 	}
 	var refusal *gate.Refusal
-	if !errors.As(err, &refusal) || refusal.Reason != gate.StaleToken && refusal.Reason != gate.LeaseEnded {
+	if !errors.As(err, &refusal) || !slices.Contains(mayHaveCommitted, refusal.Reason) {
 		return err
 	}
 	return r.gate.Refused(r.outcome(refusal))
 }
+
+// mayHaveCommitted are the reasons to end a session that can come while a commit is in flight.
+var mayHaveCommitted = []gate.Reason{gate.StaleToken, gate.LeaseEnded, gate.NotReady}
 
 // outcome makes the refusal of a fenced session say that a commit may have been in flight, if so.
 func (r *relay) outcome(refusal *gate.Refusal) *gate.Refusal {
@@ -103,7 +107,7 @@ func (r *relay) goesOn() bool {
 func (r *relay) cancel() {
 	if key := r.session.backend.cancelKey; len(key) >= 8 {
 		r.session.unfinished = key
-		r.session.server.cancelLater(key, r.session.log)
+		r.session.server.cancelLater(r.session.at, key, r.session.log)
 	}
 }
 

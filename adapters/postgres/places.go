@@ -101,12 +101,12 @@ func (s *Server) leaveArriving(one *session) {
 
 // unbindLater waits in the background until a session's backend is gone, and unbinds it. It ends with Serve. With a
 // key, what the backend is doing is cancelled until then.
-func (s *Server) unbindLater(member *gate.Session, key []byte, log *slog.Logger) {
+func (s *Server) unbindLater(member *gate.Session, at upstream, key []byte, log *slog.Logger) {
 	waits := s.later(s.unbinding, func() {
 		ctx, gone := context.WithCancel(s.hard)
 		defer gone()
 		if key != nil {
-			s.background.Go(func() { s.cancelAgain(ctx, key) })
+			s.background.Go(func() { s.cancelAgain(ctx, at, key) })
 		}
 		if err := member.Close(s.hard); err != nil {
 			log.Warn("binding left to the next takeover", "cause", err.Error())
@@ -120,20 +120,20 @@ func (s *Server) unbindLater(member *gate.Session, key []byte, log *slog.Logger)
 
 // cancelAgain repeats a cancel request until ctx is done. One request stops one statement, or comes between two, and
 // the backend goes on to what else the client has sent, without noticing that nobody is there.
-func (s *Server) cancelAgain(ctx context.Context, key []byte) {
+func (s *Server) cancelAgain(ctx context.Context, at upstream, key []byte) {
 	for pause := 50 * time.Millisecond; ; pause = min(2*pause, time.Second) {
 		select {
 		case <-ctx.Done():
 			return
 		case <-time.After(pause):
-			s.forwardCancel(ctx, key)
+			s.cancelAt(ctx, at, key)
 		}
 	}
 }
 
 // cancelLater stops what an ended session's backend is doing.
-func (s *Server) cancelLater(key []byte, log *slog.Logger) {
-	if !s.later(s.canceling, func() { s.forwardCancel(s.hard, key) }) {
+func (s *Server) cancelLater(at upstream, key []byte, log *slog.Logger) {
+	if !s.later(s.canceling, func() { s.cancelAt(s.hard, at, key) }) {
 		log.Warn("cancel request not delivered", "cause", "too many are under way")
 	}
 }

@@ -3,8 +3,11 @@ package postgres
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"strconv"
+	"time"
 
 	"github.com/lychgate/lychgate/adapters/postgres/internal/wire"
 	"github.com/lychgate/lychgate/fencestore"
@@ -125,4 +128,39 @@ func (s *session) judgeProbe(a probeAnswer) *gate.Refusal {
 	}
 	s.backend.probed = fencestore.Session{PID: pid, Started: started}
 	return nil
+}
+
+// goneWithin is how long a session whose process the store does not find has to show that it is over.
+const goneWithin = time.Second
+
+// explainJoin looks behind a store that does not find the session's process: most often it has ended since the probe, and the
+// server says why, or hangs up. What is left is a process that is not the one that it says it is.
+func (s *session) explainJoin(err error) error {
+	refusal, ok := errors.AsType[*gate.Refusal](err)
+	if !ok || refusal.Reason != gate.NotAllowed {
+		return err
+	}
+	if s.tenure.Err() != nil {
+		return s.server.config.Gate.Refused(s.movedRefusal())
+	}
+	_ = s.upstream.SetReadDeadline(time.Now().Add(goneWithin)) // a dead connection fails on read
+	for {
+		typ, _, lost := s.fromServer.Next()
+		var timeout net.Error
+		switch {
+		case errors.As(lost, &timeout) && timeout.Timeout():
+			return err
+		case lost != nil:
+			return s.server.config.Gate.Refused(&gate.Refusal{
+				Reason: gate.NotReady, Claim: refusal.Claim, Err: lost,
+				Detail: "The server has ended the session before it was bound.", Hint: "Retry with the same ticket.",
+			})
+		}
+		body, lost := s.fromServer.Body()
+		if lost == nil && typ == 'E' {
+			if notice := wire.ParseNotice(body); notice.Severity != severityError {
+				return &failure{notice: notice} // in place of the refusal
+			}
+		}
+	}
 }

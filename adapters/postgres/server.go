@@ -21,9 +21,11 @@ import (
 
 // Config is one listener in front of one database. Zero numbers and durations take the default named beside them.
 type Config struct {
-	Upstream string // the server: host:port, or /folder/of/the/socket:port
-	Database string // the one database that is served; empty: any, for tests of the relay alone
-	Gate     *gate.Gate
+	Upstream string // the server: host:port, or /folder/of/the/socket:port; or several, separated by commas
+	// Upstreams says which of several hosts is the server; nil: there is one host, and it is.
+	Upstreams Upstreams
+	Database  string // the one database that is served; empty: any, for tests of the relay alone
+	Gate      *gate.Gate
 	// Replication lets replication connections in: logical ones as any other session, physical ones only where they need not
 	// be bound.
 	Replication bool
@@ -56,8 +58,7 @@ type Server struct {
 	config Config
 	log    *slog.Logger
 
-	upstreamNetwork, upstreamAddress string
-	upstreamTLS                      *tls.Config // nil: plaintext
+	upstreams []upstream
 
 	slots     chan struct{} // one for each session
 	strangers chan struct{} // one for each of them that has shown no valid ticket and is not authenticated
@@ -78,13 +79,9 @@ func New(config Config) (*Server, error) {
 	if config.Gate == nil {
 		return nil, errors.New("postgres: gate is missing")
 	}
-	network, address, err := ParseUpstream(config.Upstream)
+	upstreams, err := parseUpstreams(config)
 	if err != nil {
-		return nil, fmt.Errorf("postgres: upstream: %w", err)
-	}
-	upstreamTLS, err := config.UpstreamTLS.config(network, address)
-	if err != nil {
-		return nil, fmt.Errorf("postgres: upstream_tls: %w", err)
+		return nil, err
 	}
 	setDefault(&config.MaxConnections, 1000)
 	setDefault(&config.HelloTimeout, 10*time.Second)
@@ -99,7 +96,7 @@ func New(config Config) (*Server, error) {
 	}
 	return &Server{
 		config: config, log: config.Logger,
-		upstreamNetwork: network, upstreamAddress: address, upstreamTLS: upstreamTLS,
+		upstreams: upstreams,
 		slots:     make(chan struct{}, config.MaxConnections),
 		strangers: make(chan struct{}, max(1, config.MaxConnections/2)),
 		unbinding: make(chan struct{}, maxUnbinding),

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,7 +38,8 @@ type session struct {
 	server    *Server
 	log       *slog.Logger
 	client    net.Conn
-	address   string // the client's own, which need not be that of its connection
+	raw       net.Conn // client without TLS
+	address   string   // the client's own, which need not be that of its connection
 	encrypted bool
 	endPoint  []byte // channel binding of its TLS; nil: none
 	evict     func() // ends it while it arrives; called by anybody, any number of times
@@ -49,6 +51,9 @@ type session struct {
 	plan    gate.Plan
 
 	upstream   net.Conn
+	at         upstream        // the host that it leads to
+	tenure     context.Context // of that host
+	unfollow   func() bool     // stops waiting for the end of the tenure; nil: not connected yet
 	fromClient *wire.Reader
 	fromServer *wire.Reader
 	backend    backend
@@ -90,6 +95,7 @@ func (s *session) run(ctx context.Context) {
 // the session when ctx is done. The returned function lifts the limit.
 func (s *session) bound(ctx context.Context) (stop func()) {
 	raw := s.client
+	s.raw = raw
 	_ = raw.SetDeadline(time.Now().Add(s.server.config.HelloTimeout)) // a dead connection fails on read
 	unwatch := context.AfterFunc(ctx, func() { s.interrupt(raw) })
 	return sync.OnceFunc(func() {
@@ -119,9 +125,19 @@ func (s *session) step(ctx context.Context, at state) (state, error) {
 		if ctx.Err() != nil && at != relaying {
 			err = shuttingDown()
 		}
-		return ended, err
+		return ended, cmp.Or(s.endedEarly(), err)
 	}
 	return next, nil
+}
+
+// endedEarly is why the session was ended before it relays; nil if it was not. The relay has its own reasons.
+func (s *session) endedEarly() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.relay != nil {
+		return nil
+	}
+	return s.ended
 }
 
 func (s *session) work(at state) (work func(context.Context) error, next state) {
@@ -176,14 +192,16 @@ func (s *session) admit(ctx context.Context) error {
 
 // connect dials the server. The start-up message that it gets is the client's without what was the proxy's.
 func (s *session) connect(ctx context.Context) error {
-	conn, err := s.server.dial(ctx)
+	conn, at, tenure, err := s.server.dial(ctx)
 	if err != nil {
 		return s.unreachable(err)
 	}
+	s.at = at
 	_ = conn.SetDeadline(time.Now().Add(s.server.config.StartupTimeout)) // a dead connection fails on read
 	s.mu.Lock()
 	s.upstream = conn
 	s.mu.Unlock()
+	s.followTenure(tenure)
 	if err := ctx.Err(); err != nil {
 		return err // an interrupt that came before could not see the connection
 	}
@@ -202,7 +220,16 @@ func (s *session) connect(ctx context.Context) error {
 func (s *session) unreachable(err error) error {
 	f := fail(codeCannotConnect, "the database server cannot be reached")
 	f.err = err
-	var insecure *tlsError
+	var (
+		insecure *tlsError
+		nowhere  *noServerError
+	)
+	if errors.As(err, &nowhere) {
+		s.log.Warn("no server", "cause", err.Error())
+		return s.server.config.Gate.Refused(&gate.Refusal{
+			Reason: gate.NotReady, Err: err, Detail: "None of the hosts is the server: " + nowhere.err.Error() + ".", Hint: "Retry once there is a primary.",
+		})
+	}
 	if errors.As(err, &insecure) {
 		f.notice.Message, f.notice.Detail = "the database server cannot be reached over TLS", insecure.detail+"."
 		s.log.Warn("no TLS with the server", "cause", err.Error())
@@ -217,8 +244,11 @@ func (s *session) join(ctx context.Context) error {
 			return s.server.config.Gate.Refused(s.cannotBind)
 		}
 		if err := s.member.Join(ctx, s.plan.Claims); err != nil {
-			return err
+			return s.explainJoin(err)
 		}
+	}
+	if s.tenure.Err() != nil {
+		return s.server.config.Gate.Refused(s.movedRefusal())
 	}
 	_, err := s.client.Write(s.heldBack)
 	return err
@@ -292,6 +322,9 @@ func (s *session) close(err error) {
 	if s.relay == nil {
 		s.sayFarewell(err)
 	}
+	if s.unfollow != nil {
+		s.unfollow()
+	}
 	if s.upstream != nil {
 		s.upstream.Close()
 	}
@@ -300,7 +333,7 @@ func (s *session) close(err error) {
 		s.log.Debug("session ended", "cause", err.Error())
 	}
 	if s.member != nil {
-		s.server.unbindLater(s.member, s.unfinished, s.log)
+		s.server.unbindLater(s.member, s.at, s.unfinished, s.log)
 	}
 }
 

@@ -105,17 +105,17 @@ func (e *tlsError) Error() string {
 
 func (e *tlsError) Unwrap() error { return e.err }
 
-// dial opens a connection to the server, encrypted as configured, within DialTimeout.
-func (s *Server) dial(ctx context.Context) (net.Conn, error) {
+// dialHost opens a connection to one host, encrypted as configured, within DialTimeout.
+func (s *Server) dialHost(ctx context.Context, u upstream) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.config.DialTimeout)
 	defer cancel()
 	d := net.Dialer{KeepAliveConfig: keepAlive}
-	conn, err := d.DialContext(ctx, s.upstreamNetwork, s.upstreamAddress)
-	if err != nil || s.upstreamTLS == nil {
+	conn, err := d.DialContext(ctx, u.network, u.address)
+	if err != nil || u.tls == nil {
 		return conn, err
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // a closed one needs no waking
-	secured, err := s.secure(ctx, conn)
+	secured, err := s.secure(ctx, conn, u.tls)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -127,7 +127,7 @@ func (s *Server) dial(ctx context.Context) (net.Conn, error) {
 }
 
 // secure asks the server for TLS and shakes hands. It reads not one byte of plaintext behind the server's answer.
-func (s *Server) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
+func (s *Server) secure(ctx context.Context, conn net.Conn, handshake *tls.Config) (net.Conn, error) {
 	config := s.config.UpstreamTLS
 	if !config.Direct {
 		answer, err := askForTLS(conn)
@@ -142,7 +142,7 @@ func (s *Server) secure(ctx context.Context, conn net.Conn) (net.Conn, error) {
 			return nil, &tlsError{detail: fmt.Sprintf("the server answered the request for TLS with %q", answer)}
 		}
 	}
-	secured := tls.Client(conn, s.upstreamTLS)
+	secured := tls.Client(conn, handshake)
 	if err := secured.HandshakeContext(ctx); err != nil {
 		if config.Direct && hungUp(err) {
 			return nil, &tlsError{noDirectTLS, err}
