@@ -41,21 +41,24 @@ type Config struct {
 
 // Postgres is one listener in front of one database: floors live in the database, so each has its own.
 type Postgres struct {
-	Listen          string        `koanf:"listen"`
-	Upstream        string        `koanf:"upstream"` // host:port, or /folder/of/the/socket:port
-	Database        string        `koanf:"database"`
-	Store           string        `koanf:"store"`        // connection string of the proxy's own role, for its side connections
-	StoreConns      int           `koanf:"store_conns"`  // side connections, always open
-	Policy          string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
-	Replication     string        `koanf:"replication"`  // refuse or serve replication connections
-	OnLeaseEnd      string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
-	TLS             TLS           `koanf:"tls"`
-	ProxyProtocol   ProxyProtocol `koanf:"proxy_protocol"`
-	UpstreamTLS     UpstreamTLS   `koanf:"upstream_tls"`
-	Auth            Auth          `koanf:"auth"`
-	AllowUnsigned   bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
-	MaxConnections  int           `koanf:"max_connections"`
-	TakeoverTimeout time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
+	Listen   string `koanf:"listen"`
+	Upstream string `koanf:"upstream"` // host:port, or /folder/of/the/socket:port; several hosts are separated by commas
+	// TargetSessionAttrs is which of the hosts may be the server: read-write, primary or any; empty: read-write where there are
+	// several. The store's connections go to the same one, whatever host its connection string has.
+	TargetSessionAttrs string        `koanf:"target_session_attrs"`
+	Database           string        `koanf:"database"`
+	Store              string        `koanf:"store"`        // connection string of the proxy's own role, for its side connections
+	StoreConns         int           `koanf:"store_conns"`  // side connections, always open
+	Policy             string        `koanf:"policy"`       // what a connection without a ticket gets: the text of a gate.Policy
+	Replication        string        `koanf:"replication"`  // refuse or serve replication connections
+	OnLeaseEnd         string        `koanf:"on_lease_end"` // keep or cut the bindings of a lease that ended without a successor
+	TLS                TLS           `koanf:"tls"`
+	ProxyProtocol      ProxyProtocol `koanf:"proxy_protocol"`
+	UpstreamTLS        UpstreamTLS   `koanf:"upstream_tls"`
+	Auth               Auth          `koanf:"auth"`
+	AllowUnsigned      bool          `koanf:"allow_unsigned"` // accept fence.resource and fence.token unsigned: for development
+	MaxConnections     int           `koanf:"max_connections"`
+	TakeoverTimeout    time.Duration `koanf:"takeover_timeout"` // how long a successor waits for old sessions to be gone
 }
 
 // Watch is how the proxy follows what the coordinators grant, so that old holders are fenced before the new one comes.
@@ -158,6 +161,7 @@ func (c Config) WithDefaults() Config {
 		d := DefaultPostgres()
 		d.Upstream, d.Database, d.Store, d.TLS, d.AllowUnsigned = p.Upstream, p.Database, p.Store, p.TLS, p.AllowUnsigned
 		d.UpstreamTLS = p.UpstreamTLS
+		d.TargetSessionAttrs = p.TargetSessionAttrs
 		d.ProxyProtocol = p.ProxyProtocol
 		d.Auth.File = p.Auth.File
 		override(&d.Auth.Method, p.Auth.Method)
@@ -231,7 +235,7 @@ func (t CoordinatorTLS) validate(v *validation, coordinators []string) {
 
 func (p Postgres) validate(v *validation, field string) {
 	v.address(field+"listen", p.Listen)
-	v.upstream(field+"upstream", p.Upstream)
+	p.validateHosts(v, field)
 	v.check(p.Database != "", field+"database", "is missing: floors live in one database, so a listener serves one")
 	v.store(field+"store", p.Store, p.Database)
 	v.check(p.StoreConns >= 1 && p.StoreConns <= 100, field+"store_conns", "is not between 1 and 100")
@@ -243,13 +247,13 @@ func (p Postgres) validate(v *validation, field string) {
 	v.check((p.TLS.Cert == "") == (p.TLS.Key == ""), field+"tls", "needs both cert and key, or neither")
 	v.check(p.TLS.ClientCA == "" || p.TLS.Cert != "", field+"tls.client_ca", "needs a certificate of the listener's own: cert and key")
 	p.ProxyProtocol.validate(v, field+"proxy_protocol")
-	p.UpstreamTLS.validate(v, field+"upstream_tls", p.Upstream)
+	p.UpstreamTLS.validate(v, field+"upstream_tls")
 	v.oneOf(field+"auth.method", p.Auth.Method, AuthRelay, AuthScram)
 	v.check(p.Auth.Method != AuthScram || p.Auth.File != "", field+"auth.file", "is missing: with method scram it holds the users' verifiers")
 	v.check(p.Auth.Method != AuthRelay || p.Auth.File == "", field+"auth.file", "does nothing with method relay: say auth.method: scram")
 }
 
-func (u UpstreamTLS) validate(v *validation, field, upstream string) {
+func (u UpstreamTLS) validate(v *validation, field string) {
 	mode := postgres.TLSMode(u.Mode)
 	if mode == "" || mode == postgres.TLSDisable {
 		u.Mode = ""
@@ -257,7 +261,6 @@ func (u UpstreamTLS) validate(v *validation, field, upstream string) {
 		return
 	}
 	v.oneOf(field+".mode", u.Mode, postgres.TLSModes()...)
-	v.check(!strings.HasPrefix(upstream, "/"), field+".mode", "is "+u.Mode+", and upstream is a unix socket, over which there is no TLS")
 	v.check((u.Cert == "") == (u.Key == ""), field, "needs both cert and key, or neither")
 	v.check(mode != postgres.TLSVerifyCA || u.CA != "", field+".ca", "is missing: with verify-ca and the CAs that the system trusts, anybody could be the server")
 	v.check(mode != postgres.TLSPrefer || u.CA == "", field+".ca", "does nothing in mode prefer: say verify-full, or verify-ca")
@@ -327,6 +330,9 @@ func (v *validation) store(field, dsn, database string) {
 	if err != nil { // pgconn's error hides passwords
 		v.add(field, "is not a PostgreSQL connection string: "+err.Error())
 		return
+	}
+	if err := pgstore.OneServer(dsn); err != nil {
+		v.add(field, "names "+err.Error())
 	}
 	v.check(parsed.Database == "" || database == "" || parsed.Database == database, field,
 		fmt.Sprintf("is of database %q, but the listener serves %q: floors must live where the writes go", parsed.Database, database))

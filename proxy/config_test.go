@@ -29,7 +29,7 @@ func TestDefaultsAreValid(t *testing.T) {
 
 func TestWithDefaultsKeepsWhatIsSet(t *testing.T) {
 	set := Postgres{
-		Listen: "a:1", Upstream: "b:2", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", Replication: "serve", OnLeaseEnd: "cut",
+		Listen: "a:1", Upstream: "b:2", TargetSessionAttrs: "primary", Database: "d", Store: "s", StoreConns: 7, Policy: "allow", Replication: "serve", OnLeaseEnd: "cut",
 		TLS: TLS{Cert: "c", Key: "k"}, ProxyProtocol: ProxyProtocol{From: []string{"10.0.0.1"}}, UpstreamTLS: UpstreamTLS{Mode: "require"}, Auth: Auth{"scram", "f"}, AllowUnsigned: true, MaxConnections: 9, TakeoverTimeout: time.Minute,
 	}
 	c := Config{Postgres: []Postgres{set}}
@@ -70,6 +70,10 @@ func TestValidateNamesTheField(t *testing.T) {
 		"listen on admin":        {func(c *Config) { c.Postgres[0].Listen = c.Admin }, "postgres[0].listen", "admin"},
 		"upstream":               {func(c *Config) { c.Postgres[0].Upstream = "db" }, "postgres[0].upstream", "not host:port"},
 		"no upstream":            {func(c *Config) { c.Postgres[0].Upstream = "" }, "postgres[0].upstream", "is missing"},
+		"one host of two":        {func(c *Config) { c.Postgres[0].Upstream = "a:1,b" }, "postgres[0].upstream", "not host:port"},
+		"a host twice":           {func(c *Config) { c.Postgres[0].Upstream = "a:1,a:1" }, "postgres[0].upstream", "named twice"},
+		"session attributes":     {func(c *Config) { c.Postgres[0].TargetSessionAttrs = "standby" }, "postgres[0].target_session_attrs", "read-write, primary, any"},
+		"store on several hosts": {func(c *Config) { c.Postgres[0].Store = "postgres://p@a:1,b:2/app" }, "postgres[0].store", "several hosts"},
 		"upstream host":          {func(c *Config) { c.Postgres[0].Upstream = ":5432" }, "postgres[0].upstream", "not host:port"},
 		"upstream port name":     {func(c *Config) { c.Postgres[0].Upstream = "db:postgres" }, "postgres[0].upstream", "not host:port"},
 		"upstream port":          {func(c *Config) { c.Postgres[0].Upstream = "db:0" }, "postgres[0].upstream", "not host:port"},

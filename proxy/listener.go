@@ -28,6 +28,7 @@ type listener struct {
 	adapter     string
 	gate        *gate.Gate
 	store       fencestore.Store
+	hosts       *hosts // nil: the server is on one host
 	server      server
 	watched     watch.Listener // as the watch sees it
 	announce    func()         // called once it listens

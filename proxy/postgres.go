@@ -49,14 +49,20 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	logger := s.logger.With("listener", c.Listen)
 	store, err := pgstore.New(pgstore.Config{
 		DSN: c.Store, Conns: c.StoreConns, TakeoverTimeout: c.TakeoverTimeout, Logger: logger,
+		Follows: c.chooses(),
 	})
 	if err != nil {
 		return nil, &FieldError{field + ".store", err.Error()}
 	}
-	l := &listener{field: field, config: c, certificate: certificate, address: c.Listen, store: store, adapter: adapterPostgres}
+	hosts, err := newHosts(field, c, store, logger)
+	if err != nil {
+		store.Close()
+		return nil, err
+	}
+	l := &listener{field: field, config: c, certificate: certificate, address: c.Listen, store: store, hosts: hosts, adapter: adapterPostgres}
 	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
-			Upstream: c.Upstream, Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS, Verifiers: verifiers,
+			Upstream: c.Upstream, Upstreams: hosts.upstreams(), Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS, Verifiers: verifiers,
 			Replication:    c.Replication == serveReplication,
 			ProxyProtocol:  c.ProxyProtocol.load(c.Listen, s.metrics),
 			MaxConnections: c.MaxConnections, DrainTimeout: s.config.DrainTimeout, Logger: logger,

@@ -159,7 +159,15 @@ func (s *Server) PostgresAddrs() []net.Addr {
 }
 
 // Problems lists why the proxy should get no new connections now, one sentence each; empty: none.
-func (s *Server) Problems() []string { return s.readiness.problems() }
+func (s *Server) Problems() []string {
+	problems := s.readiness.problems()
+	for _, l := range s.listeners {
+		if problem := l.hosts.problem(); problem != "" {
+			problems = append(problems, problem)
+		}
+	}
+	return problems
+}
 
 // Degraded lists what does not work although the proxy is ready, one sentence each; empty: nothing.
 func (s *Server) Degraded() []string {
@@ -208,6 +216,11 @@ func (s *Server) Run(ctx context.Context) error {
 	others.Go(func() error { s.awaitDrain(serving, giveUp); return nil })
 	others.Go(func() error { s.readiness.run(background); return nil })
 	others.Go(func() error { defer giveUp(); return s.serveAdmin(background) })
+	for _, l := range s.listeners {
+		if l.hosts != nil {
+			others.Go(func() error { l.hosts.run(background); return nil })
+		}
+	}
 	if s.watch != nil {
 		others.Go(func() error { s.watch.Run(background); return nil })
 	}
