@@ -33,6 +33,7 @@ type Config struct {
 	Cluster        string         `koanf:"cluster"` // the cluster whose tickets count; empty: that of the first coordinator that answers
 	Admin          string         `koanf:"admin"`   // metrics, health and the table of bindings; not for the world
 	Postgres       []Postgres     `koanf:"postgres"`
+	Limits         Limits         `koanf:"limits"`
 	Console        Console        `koanf:"console"`
 	ReusePort      bool           `koanf:"reuse_port"`    // another process of the same user may listen too, the next proxy before this one stops
 	DrainTimeout   time.Duration  `koanf:"drain_timeout"` // from a stop to cutting what still runs
@@ -205,6 +206,7 @@ func (c Config) Validate() error {
 	c.validateWatch(&v)
 	v.address("admin", c.Admin)
 	v.check(c.DrainTimeout > 0, "drain_timeout", "is not above 0")
+	c.Limits.validate(&v)
 	c.Console.validate(&v, c.Postgres)
 	v.oneOf("log.level", c.Log.Level, "debug", "info", "warn", "error")
 	v.oneOf("log.format", c.Log.Format, "text", "json")

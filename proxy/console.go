@@ -73,7 +73,7 @@ var _ admin.Operator = (*Server)(nil)
 func (s *Server) Listeners() []admin.ListenerView {
 	var views []admin.ListenerView
 	for _, l := range s.listeners {
-		views = append(views, l.view())
+		views = append(views, l.view(s.limits))
 	}
 	return views
 }
@@ -140,10 +140,11 @@ func (s *Server) awaitDrain(serving context.Context, stop context.CancelFunc) {
 }
 
 // view is the listener as the console shows it.
-func (l *listener) view() admin.ListenerView {
+func (l *listener) view(limits *postgres.Limits) admin.ListenerView {
 	v := admin.ListenerView{
 		Name: l.field, Adapter: l.adapter, Address: l.address, State: "open", Guarantee: strict, Policy: l.config.Policy,
 		Upstream: l.config.Upstream, Database: l.config.Database, TLS: l.config.TLS.Cert != "", Bindings: len(l.gate.Bindings()),
+		Connections: limits.Use(l.address), MaxConnections: l.config.MaxConnections,
 	}
 	if at := l.addr(); at != nil {
 		v.Address = at.String()

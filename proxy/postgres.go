@@ -62,6 +62,7 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	l := &listener{field: field, config: c, certificate: certificate, address: c.Listen, store: store, hosts: hosts, adapter: adapterPostgres}
 	if l.gate, err = newGate(c, policy, store, s); err == nil {
 		l.server, err = postgres.New(postgres.Config{
+			Name: c.Listen, Limits: s.limits, Places: places{s.metrics, c.Listen},
 			Upstream: c.Upstream, Upstreams: hosts.upstreams(), Database: c.Database, Gate: l.gate, TLS: tlsConfig, UpstreamTLS: upstreamTLS, Verifiers: verifiers,
 			Replication:    c.Replication == serveReplication,
 			ProxyProtocol:  c.ProxyProtocol.load(c.Listen, s.metrics),
@@ -75,6 +76,7 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 	}
 	s.metrics.Announce(admin.Listener{
 		Adapter: adapterPostgres, Name: c.Listen, Guarantee: strict, Policy: policy, Unsigned: c.AllowUnsigned,
+		MaxConnections: c.MaxConnections, Limits: postgres.LimitNames(),
 	})
 	l.watched = watch.Listener{
 		Name: c.Listen, Adapter: adapterPostgres, Gate: l.gate, Cut: c.OnLeaseEnd == cutBindings, Raises: eagerRaises(c.StoreConns),

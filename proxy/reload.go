@@ -46,6 +46,7 @@ func (s *Server) reload() error {
 	for i, l := range s.listeners {
 		l.certificate.Store(certificates[i])
 	}
+	s.limits.SetCaps(next.Limits.caps())
 	s.console.SetUsers(next.Console.users())
 	if s.level != nil {
 		_ = s.level.UnmarshalText([]byte(next.Log.Level)) // checked by Validate
@@ -55,7 +56,7 @@ func (s *Server) reload() error {
 }
 
 // fixed says what of a configuration differs from the one that is running and cannot change while it runs, by name. What
-// can: console.users, log.level, and the certificate and key of a listener that has one.
+// can: limits, console.users, log.level, and the certificate and key of a listener that has one.
 func (c Config) fixed(next Config) error {
 	var v validation
 	v.check((len(c.Console.Users) == 0) == (len(next.Console.Users) == 0), "console", "cannot be turned on or off while the proxy runs: restart it")
@@ -66,7 +67,7 @@ func (c Config) fixed(next Config) error {
 			p.fixed(&v, fmt.Sprintf("postgres[%d].", i), next.Postgres[i])
 		}
 	}
-	c.Console, c.Postgres, c.Log.Level = next.Console, next.Postgres, next.Log.Level
+	c.Limits, c.Console, c.Postgres, c.Log.Level = next.Limits, next.Console, next.Postgres, next.Log.Level
 	v.same("", c, next)
 	return errors.Join(v.errs...)
 }

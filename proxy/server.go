@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/lychgate/lychgate/adapters/postgres"
 	"github.com/lychgate/lychgate/coordinator/ticket"
 	"github.com/lychgate/lychgate/proxy/admin"
 	"github.com/lychgate/lychgate/proxy/gate"
@@ -36,6 +37,7 @@ type Server struct {
 	registry  *prometheus.Registry
 	metrics   *admin.Metrics
 	keys      *ticket.Remote
+	limits    *postgres.Limits
 	listeners []*listener
 	readiness *readiness
 	known     *watch.Known // nil without a watch
@@ -76,7 +78,7 @@ func New(config Config, deps Deps) (*Server, error) {
 	s := &Server{
 		config: config, logger: deps.Logger.With("node", config.Node), registry: deps.Registry,
 		metrics: admin.NewMetrics(deps.Registry), keys: keys, bound: make(chan struct{}), stopping: make(chan struct{}),
-		load: deps.Load, level: deps.Level, applied: config,
+		load: deps.Load, level: deps.Level, applied: config, limits: postgres.NewLimits(config.Limits.caps()),
 	}
 	s.console = admin.NewConsole(s, s.logger)
 	s.console.SetUsers(config.Console.users())

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -191,14 +192,19 @@ func (s *session) takeUnsigned(resources, tokens []string) error {
 // checkStartup refuses what this listener does not serve, before anything is decided.
 func (s *session) checkStartup() error {
 	if s.replication() == physical {
-		return nil // it has no database, whatever it names
+		return nil
 	}
-	database := s.startup.Value("database")
-	if database == "" {
-		database = s.startup.Value("user")
-	}
+	database := s.database()
 	if want := s.server.config.Database; want != "" && database != want {
 		return fail(codeInvalidCatalog, "this listener serves database %q only, not %q", want, database)
 	}
 	return nil
+}
+
+// database is the one that the client asks for; empty for physical replication, which has none, whatever it names.
+func (s *session) database() string {
+	if s.replication() == physical {
+		return ""
+	}
+	return cmp.Or(s.startup.Value("database"), s.startup.Value("user"))
 }

@@ -16,14 +16,26 @@ import (
 //   - arriving: connected, up to where the tickets of the start-up message are verified. At most MaxConnections, and
 //     where one more comes the oldest has to go. So a client that says nothing keeps out nobody: whoever introduces
 //     itself at once is through before as many others have come.
-//   - with a slot: at most MaxConnections. Those that have shown no valid ticket are strangers until the server has
-//     authenticated them, and may hold half of the slots; more are refused with 53300.
+//   - with a slot: at most MaxConnections, and as many as Limits has room for their user, their database and in total. Those that
+//     have shown no valid ticket are strangers until the server has authenticated them, and may hold half of each of these; more are
+//     refused with 53300.
 //   - ended, but not unbound: at most maxUnbinding.
 
 // maxUnbinding bounds the ended sessions whose backends are waited for. Each asks the store about once a second, over
 // the few side connections that takeovers need too, and clients that vanish in the middle of a statement could make
 // them any number. What is over the bound is left to the next takeover or sweep, which finds the backend gone.
 const maxUnbinding = 128
+
+// Places is told who gets a slot. Its methods return at once and are safe for concurrent use.
+type Places interface {
+	Seated(delta int) // connections with a slot changed by delta
+	Full(limit Limit) // one was refused
+}
+
+type nobody struct{}
+
+func (nobody) Seated(int) {}
+func (nobody) Full(Limit) {}
 
 // admitConn lets a client arrive.
 func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.WaitGroup) {
@@ -57,16 +69,16 @@ func (s *Server) arrive(one *session) {
 
 // seat gives an arriving session its slot. known says that it has shown a valid ticket.
 func (s *Server) seat(ctx context.Context, one *session, known bool) error {
-	if !known {
-		if !take(s.strangers) {
-			return fail(codeTooManyConnections, "sorry, too many clients: %d connections have neither logged in nor shown a ticket", cap(s.strangers))
-		}
-		one.stranger = true
+	wanted := seat{
+		listener: s.config.Name, max: s.config.MaxConnections, user: one.startup.Value("user"), stranger: !known,
+		database: one.database(),
 	}
-	if !take(s.slots) {
-		return fail(codeTooManyConnections, "sorry, too many clients: the proxy serves %d connections", s.config.MaxConnections)
+	if full := s.config.Limits.take(wanted); full != nil {
+		s.config.Places.Full(full.limit)
+		return full.failure()
 	}
-	one.seated = true
+	one.seat = &wanted
+	s.config.Places.Seated(+1)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.leaveArriving(one)
@@ -75,16 +87,15 @@ func (s *Server) seat(ctx context.Context, one *session, known bool) error {
 
 // introduce notes that the server has authenticated the session.
 func (s *Server) introduce(one *session) {
-	if one.stranger {
-		one.stranger = false
-		<-s.strangers
+	if one.seat != nil && one.seat.stranger {
+		s.config.Limits.introduce(one.seat)
 	}
 }
 
 func (s *Server) forget(one *session) {
-	s.introduce(one)
-	if one.seated {
-		<-s.slots
+	if one.seat != nil {
+		s.config.Limits.leave(*one.seat)
+		s.config.Places.Seated(-1)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

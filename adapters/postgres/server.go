@@ -36,6 +36,10 @@ type Config struct {
 	UpstreamTLS UpstreamTLS // of the leg to the server
 	Verifiers   *Verifiers  // the proxy authenticates clients, and logs in for them; nil: they do it with the server
 
+	Name   string  // of this listener in Limits
+	Limits *Limits // shared with other Servers; nil: its own, by MaxConnections alone
+	Places Places  // nil: nobody
+
 	MaxConnections int           // client sessions, and as many clients again that have not introduced themselves: 1,000
 	HelloTimeout   time.Duration // from a client's connect to the end of its start-up message: 10 s
 	StartupTimeout time.Duration // from there to its first ReadyForQuery, takeovers included: 60 s
@@ -60,8 +64,6 @@ type Server struct {
 
 	upstreams []upstream
 
-	slots     chan struct{} // one for each session
-	strangers chan struct{} // one for each of them that has shown no valid ticket and is not authenticated
 	unbinding chan struct{} // one for each ended session that waits for its backend to be gone
 	canceling chan struct{} // one for each cancel request of an ended session
 
@@ -91,14 +93,18 @@ func New(config Config) (*Server, error) {
 	setDefault(&config.EndTimeout, 2*time.Second)
 	setDefault(&config.StuckCheck, 2*time.Second)
 	setDefault(&config.EventLoops, max(1, runtime.GOMAXPROCS(0)/2))
+	if config.Limits == nil {
+		config.Limits = NewLimits(Caps{})
+	}
+	if config.Places == nil {
+		config.Places = nobody{}
+	}
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
 		config: config, log: config.Logger,
 		upstreams: upstreams,
-		slots:     make(chan struct{}, config.MaxConnections),
-		strangers: make(chan struct{}, max(1, config.MaxConnections/2)),
 		unbinding: make(chan struct{}, maxUnbinding),
 		canceling: make(chan struct{}, config.MaxConnections),
 		sessions:  map[*session]struct{}{},

@@ -43,8 +43,7 @@ type session struct {
 	encrypted bool
 	endPoint  []byte // channel binding of its TLS; nil: none
 	evict     func() // ends it while it arrives; called by anybody, any number of times
-	seated    bool   // it has a slot
-	stranger  bool   // and one of those for strangers
+	seat      *seat  // its slot; nil: it has none
 
 	startup wire.Startup
 	shown   gate.Shown

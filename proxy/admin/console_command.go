@@ -16,6 +16,8 @@ type Operator interface {
 	Source
 	// Listeners lists where the proxy listens.
 	Listeners() []ListenerView
+	// Limits lists how many connections there are and may be: in total, and of the databases and users that are connected.
+	Limits() []LimitView
 	// Floors lists the floors of the resources that have live bindings, through whatever proxy.
 	Floors(ctx context.Context) ([]FloorView, error)
 	// Figures lists what is counted, by name.
@@ -32,8 +34,15 @@ type Operator interface {
 type ListenerView struct {
 	Name, Adapter, Address, Guarantee, Policy, Upstream, Database string
 	TLS                                                           bool
-	Bindings                                                      int
+	Bindings, Connections, MaxConnections                         int
 	State                                                         string // "open" or "draining"
+}
+
+// LimitView is one limit as the console shows it.
+type LimitView struct {
+	Limit, Name string // "total", "database" or "user", and which
+	Used, Max   int    // Max 0: any number
+	Strangers   int    // of Used: neither logged in nor with a ticket
 }
 
 // FloorView is one floor as the console shows it.
@@ -93,7 +102,11 @@ func verbs() []verb {
 		{name: "SHOW STATS", columns: []string{"name", "labels", "value"}, about: "all figures, as /metrics has them", run: showStats},
 		{
 			name: "SHOW LISTENERS", about: "where the proxy listens, and what it promises there", run: showListeners,
-			columns: []string{"listener", "adapter", "address", "state", "guarantee", "policy", "tls", "upstream", "database", "bindings"},
+			columns: []string{"listener", "adapter", "address", "state", "guarantee", "policy", "tls", "upstream", "database", "bindings", "connections", "max_connections"},
+		},
+		{
+			name: "SHOW LIMITS", about: "connections, in total and by database and user, and how many there may be (0: any number)", run: showLimits,
+			columns: []string{"limit", "name", "connections", "max", "not logged in"},
 		},
 		{name: "SHOW PROBLEMS", columns: []string{"problem"}, about: "why the proxy is not ready; none: it is", run: showProblems},
 		{name: "RELOAD", steers: true, about: "takes the configuration anew, all or nothing", run: runReload},
@@ -232,7 +245,15 @@ func showListeners(_ context.Context, o Operator, _ string) (rows [][]string, _ 
 	for _, l := range o.Listeners() {
 		rows = append(rows, []string{
 			l.Name, l.Adapter, l.Address, l.State, l.Guarantee, l.Policy, strconv.FormatBool(l.TLS), l.Upstream, l.Database, strconv.Itoa(l.Bindings),
+			strconv.Itoa(l.Connections), strconv.Itoa(l.MaxConnections),
 		})
+	}
+	return rows, nil
+}
+
+func showLimits(_ context.Context, o Operator, _ string) (rows [][]string, _ error) {
+	for _, l := range o.Limits() {
+		rows = append(rows, []string{l.Limit, l.Name, strconv.Itoa(l.Used), strconv.Itoa(l.Max), strconv.Itoa(l.Strangers)})
 	}
 	return rows, nil
 }

@@ -24,6 +24,9 @@ type Metrics struct {
 	ready            *prometheus.GaugeVec
 	listener         *prometheus.GaugeVec
 	headers          *prometheus.CounterVec
+	connections      *prometheus.GaugeVec
+	maxConnections   *prometheus.GaugeVec
+	refused          *prometheus.CounterVec
 	watch            watchMetrics
 }
 
@@ -74,8 +77,21 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 		Name: "lychgate_proxy_protocol_refused_total",
 		Help: "Connections closed for their header of the PROXY protocol.",
 	}, []string{"listener", "fault"})
+	m.connections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lychgate_connections",
+		Help: "Clients that are served, or log in.",
+	}, []string{"listener"})
+	m.maxConnections = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lychgate_connections_max",
+		Help: "The listener's max_connections.",
+	}, []string{"listener"})
+	m.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lychgate_connections_refused_total",
+		Help: "Clients refused because there were too many, by the limit that had no room.",
+	}, []string{"listener", "limit"})
 	m.watch = newWatchMetrics(reg)
 	reg.MustRegister(m.rejections, m.bindings, m.binds, m.takeovers, m.takeoverDuration, m.ended, m.ready, m.listener, m.headers,
+		m.connections, m.maxConnections, m.refused,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
@@ -87,6 +103,9 @@ type Listener struct {
 	Guarantee string
 	Policy    gate.Policy
 	Unsigned  bool
+
+	MaxConnections int
+	Limits         []string // that may refuse a client
 }
 
 // Announce makes all series of a listener visible at 0, so that a rate over them is right from the first event.
@@ -101,7 +120,22 @@ func (m *Metrics) Announce(l Listener) {
 	m.ended.WithLabelValues(l.Adapter)
 	m.ready.WithLabelValues(l.Adapter, l.Name)
 	m.watch.announce(l)
+	for _, limit := range l.Limits {
+		m.refused.WithLabelValues(l.Name, limit)
+	}
+	m.connections.WithLabelValues(l.Name)
+	m.maxConnections.WithLabelValues(l.Name).Set(float64(l.MaxConnections))
 	m.listener.WithLabelValues(l.Adapter, l.Name, l.Guarantee, l.Policy.String(), strconv.FormatBool(l.Unsigned)).Set(1)
+}
+
+// Seated notes that the connections of a listener have changed by delta.
+func (m *Metrics) Seated(listener string, delta int) {
+	m.connections.WithLabelValues(listener).Add(float64(delta))
+}
+
+// Full notes that a listener has refused a client, because a limit had no room.
+func (m *Metrics) Full(listener, limit string) {
+	m.refused.WithLabelValues(listener, limit).Inc()
 }
 
 // StoreReady notes whether a listener's store can decide.
