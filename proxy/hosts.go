@@ -68,11 +68,11 @@ func (h *hosts) problem() string {
 
 func (p Postgres) validateHosts(v *validation, field string) {
 	names, err := postgres.ParseUpstreams(p.Upstream)
-	if err != nil {
-		v.upstream(field+"upstream", p.Upstream) // one host has words of its own
-		if strings.Contains(p.Upstream, ",") && !slices.ContainsFunc(v.errs, isOf(field+"upstream")) {
-			v.add(field+"upstream", err.Error())
-		}
+	switch {
+	case !strings.Contains(p.Upstream, ","):
+		v.upstream(field+"upstream", p.Upstream)
+	case err != nil:
+		v.add(field+"upstream", err.Error())
 	}
 	if p.TargetSessionAttrs != "" {
 		v.oneOf(field+"target_session_attrs", p.TargetSessionAttrs, primary.AllAttrs()...)
@@ -80,8 +80,4 @@ func (p Postgres) validateHosts(v *validation, field string) {
 	unix := func(host string) bool { return strings.HasPrefix(host, "/") }
 	v.check(p.UpstreamTLS.Mode == "" || p.UpstreamTLS.Mode == string(postgres.TLSDisable) || !slices.ContainsFunc(names, unix),
 		field+"upstream_tls.mode", "is "+p.UpstreamTLS.Mode+", and upstream is a unix socket, over which there is no TLS")
-}
-
-func isOf(field string) func(error) bool {
-	return func(err error) bool { return strings.HasPrefix(err.Error(), field+":") }
 }
