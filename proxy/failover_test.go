@@ -95,7 +95,7 @@ func newPair(t *testing.T) *pair {
 	p.firstAddress, p.secondAddress = fmt.Sprintf("%s:%d", p.first.Host(), p.first.Port()), fmt.Sprintf("%s:%d", p.second.Host(), p.second.Port())
 	c := configFor(p.issuer, p.first)
 	c.Postgres[0].Upstream = p.secondAddress + "," + p.firstAddress // the standby is named first
-	c.Postgres[0].StoreConns, c.DrainTimeout = 2, time.Second // a store that is gone confirms no end of a session
+	c.Postgres[0].StoreConns, c.DrainTimeout = 2, time.Second       // a store that is gone confirms no end of a session
 	p.proxy = start(t, c)
 	p.proxy.awaitReadyz(t, 200, "ok")
 	return p
