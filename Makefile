@@ -23,7 +23,7 @@ test-versions: ## test the fence in the oldest and the newest PostgreSQL (RELEAS
 	@set -e; for release in $(or $(RELEASES),14 18); do \
 		bin=$$(.ci/postgres $$release); echo "PostgreSQL $$release in $$bin"; \
 		POSTGRESQL_BIN=$$bin go test -count=1 $(ARGS) ./sql/... ./fencestore/pgstore; \
-		POSTGRESQL_BIN=$$bin go test -count=1 $(ARGS) -run 'Leg|TLS|InTheClear|Replication|Stream|Cancel' ./adapters/postgres; \
+		POSTGRESQL_BIN=$$bin go test -count=1 $(ARGS) -run 'Leg|TLS|InTheClear|Replication|Stream|Cancel|Same' ./adapters/postgres; \
 	done
 
 .PHONY: test-drivers

@@ -9,6 +9,7 @@ func TestWithTwoGoroutinesASession(t *testing.T) {
 	t.Cleanup(func() { eventLoops = 0 })
 	for name, test := range map[string]func(*testing.T){
 		"same messages":            TestSameMessagesAsWithoutTheProxy,
+		"same at random":           TestSameMessagesAtRandom,
 		"refusals":                 TestRefusalsLookLikeTheServersOwnErrors,
 		"bad messages":             TestBadMessages,
 		"barred names":             TestNamesOfStatementsDoNotOutliveTheTicket,

@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
-
-	"github.com/lychgate/lychgate/sql/pgserver/pgtest"
 )
 
 type (
@@ -25,12 +23,6 @@ type (
 	call     = pgproto3.FunctionCall
 	message  = pgproto3.FrontendMessage
 )
-
-// step is what a client sends, and up to where it then reads.
-type step struct {
-	send  []message
-	until string
-}
 
 // run is the statement in one extended batch without its end.
 func run(sql string) []message {
@@ -54,128 +46,6 @@ func copyRows(n int) (messages []message) {
 		messages = append(messages, &copyData{Data: fmt.Appendf(nil, "%d\tcopied\n", 1000+i)})
 	}
 	return messages
-}
-
-// conversations is what clients do. Each has to give the same messages through the proxy as without it.
-var conversations = map[string][]step{
-	"simple": {
-		{all(&query{String: "select 1; select 2"}), "Ready"},
-		{all(&query{String: ""}), "Ready"},
-		{all(&query{String: "select nonsense"}), "Ready"},
-		{all(&query{String: "begin"}, &query{String: "select 1/0"}, &query{String: "select 1"}, &query{String: "commit"}, &query{String: "select 3"}), "Row 3"},
-		{nil, "Ready"},
-	},
-	"unknown names": {
-		{all(&bind{PreparedStatement: "nobody"}, &execute{}, &sync_{}), "Ready"},
-		{all(&descr{ObjectType: 'S', Name: "nobody"}, &sync_{}), "Ready"},
-		{all(&close_{ObjectType: 'S', Name: "nobody"}, &sync_{}), "Ready"},
-	},
-	"bind, failing execute, query and sync in one go": {
-		{all(run("select 1/0"), &query{String: "select 5"}, &sync_{}), "Ready"},
-		{all(&query{String: "select 6"}), "Ready"},
-	},
-	"pipeline rolls back as a whole": {
-		{all(run("insert into entry values (1, 'a')"), run("insert into entry values (1, 'a')"), run("insert into entry values (2, 'a')"), &sync_{}), "Ready"},
-		{all(&query{String: "select count(*) from entry"}), "Ready"},
-	},
-	"several syncs": {
-		{all(run("insert into entry values (1, 'a')"), &sync_{}, run("select 1/0"), &sync_{}, run("insert into entry values (2, 'a')"), &sync_{}, &query{String: "select count(*) from entry"}), "Row"},
-		{nil, "Ready"},
-	},
-	"execute, execute, describe, sync": {
-		{all(&parse{Name: "s", Query: "select g from generate_series(1, 5) g"}, &bind{PreparedStatement: "s"}, &execute{MaxRows: 2}, &execute{}, &descr{ObjectType: 'S', Name: "s"}, &sync_{}), "Ready"},
-		{all(&close_{ObjectType: 'S', Name: "s"}, &sync_{}), "Ready"},
-	},
-	"flush": {
-		{all(&parse{Name: "f", Query: "select $1::int"}, &descr{ObjectType: 'S', Name: "f"}, &flush{}), "Columns"},
-		{all(&bind{PreparedStatement: "f", Parameters: [][]byte{[]byte("7")}}, &execute{}, &flush{}), "Complete"},
-		{all(&sync_{}), "Ready"},
-	},
-	"begin and query under one sync": {
-		{all(&parse{Query: "BEGIN"}, &bind{}, &execute{}, &parse{Query: "select 1"}, &bind{}, &descr{ObjectType: 'P'}, &execute{}, &sync_{}), "Ready"},
-		{all(run("commit"), &sync_{}), "Ready"},
-	},
-	"copy in": {
-		{all(&query{String: "copy entry from stdin"}), "CopyInResponse"},
-		{all(copyRows(100), &copyDone{}), "Ready"},
-		{all(&query{String: "select count(*) from entry"}), "Ready"},
-	},
-	"copy in that fails": {
-		{all(&query{String: "copy entry from stdin"}), "CopyInResponse"},
-		{all(&copyData{Data: []byte("not a number\tx\n")}, copyRows(2000), &copyDone{}), "Ready"},
-		{all(&query{String: "select count(*) from entry"}), "Ready"},
-	},
-	"copy in that the client gives up": {
-		{all(&query{String: "copy entry from stdin"}), "CopyInResponse"},
-		{all(copyRows(3), &copyFail{Message: "no"}), "Ready"},
-	},
-	"copy in, extended, with its sync ahead": {
-		{all(run("copy entry from stdin"), &sync_{}), "CopyInResponse"},
-		{all(copyRows(3), &copyDone{}, &sync_{}), "Ready"},
-		{all(&query{String: "select count(*) from entry"}), "Ready"},
-	},
-	"copy in, extended, all at once": {
-		{all(run("copy entry from stdin"), copyRows(3), &copyDone{}, &sync_{}, &query{String: "select count(*) from entry"}), "Row"},
-		{nil, "Ready"},
-	},
-	"copy in, extended, that fails": {
-		{all(run("copy entry from stdin")), ""},
-		{all(&flush{}), "CopyInResponse"},
-		{all(&copyData{Data: []byte("x\n")}, &copyDone{}, &sync_{}), "Ready"},
-		{all(&query{String: "select 8"}), "Ready"},
-	},
-	"late copy done": {
-		{all(&query{String: "select 1"}, &copyDone{}, &copyData{Data: []byte("x")}, &query{String: "select 2"}), "Row 2"},
-		{nil, "Ready"},
-	},
-	"copy out": {
-		{all(&query{String: "copy (select g from generate_series(1, 1000) g) to stdout"}), "Ready"},
-		{all(run("copy (select 1/(3-g) from generate_series(1, 5) g) to stdout"), &sync_{}), "Ready"},
-		{all(&query{String: "copy (select 1) to stdout; select 2"}), "Ready"},
-	},
-	"function call": {
-		{all(&call{Function: 1317, Arguments: [][]byte{[]byte("four")}}), "Ready"}, // length(text)
-		{all(&call{Function: 1317}, &call{Function: 1}, &query{String: "select 1"}), "Row"},
-		{nil, "Ready"},
-		{all(&query{String: "select 1"}), "Ready"},
-	},
-	"large": {
-		{all(&query{String: "select length('" + strings.Repeat("x", 200_000) + "'), repeat('y', 100000)"}), "Ready"},
-		{all(&parse{Query: "select length($1), '" + strings.Repeat("x", 100_000) + "'"}, &bind{Parameters: [][]byte{[]byte(strings.Repeat("z", 300_000))}}, &execute{}, &sync_{}), "Ready"},
-	},
-	"notifications": {
-		{all(&query{String: "listen a"}), "Ready"},
-		{all(&query{String: "notify a, 'hello'"}), "Ready"},
-	},
-}
-
-func TestSameMessagesAsWithoutTheProxy(t *testing.T) {
-	w := newWorld(t)
-	p := w.proxy(nil)
-	direct := fmt.Sprintf("127.0.0.1:%d", server.Port())
-	for name, steps := range conversations {
-		t.Run(name, func(t *testing.T) {
-			pgtest.Exec(t, w.admin, "truncate entry")
-			want := converse(dialRaw(t, direct, "app", w.name, nil), steps)
-			pgtest.Exec(t, w.admin, "truncate entry")
-			got := converse(dialRaw(t, p.addr, "app", w.name, with(w.ticket("a", 1))), steps)
-			if got != want {
-				t.Errorf("through the proxy:\n%s\n\nwithout:\n%s", got, want)
-			}
-		})
-	}
-}
-
-func converse(r *raw, steps []step) string {
-	r.login()
-	var told []string
-	for _, s := range steps {
-		r.send(s.send...)
-		if s.until != "" {
-			told = append(told, r.until(s.until))
-		}
-	}
-	return strings.Join(told, "\n--\n")
 }
 
 // A refused statement has to leave the protocol where a failed one would.
