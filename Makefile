@@ -41,6 +41,11 @@ explore: ## visit every state near the beginning of the lock machine (STATES=200
 	@go test ./coordinator/internal/lock -run '^TestExplore$$' -count=1 -timeout 0 -v \
 		-explore.states $(or $(STATES),5000000) -explore.workers $(or $(WORKERS),$(shell nproc)) $(ARGS)
 
+.PHONY: sim
+sim: ## simulate 10,000 hours of clusters, clients and stores, from seeds (HOURS=100, SEED=7: that one, told)
+	@go test ./coordinator/internal/group -run '^TestSeeds$$' -count=1 -timeout 0 -v \
+		-sim.hours $(or $(HOURS),10000) -sim.seed $(or $(SEED),0) $(ARGS)
+
 .PHONY: seeded-bugs
 seeded-bugs: ## plant known bugs one by one: the tests that must find each do (ARGS="-only last-in-first-out")
 	@go run ./chaos/seeded/hunt $(ARGS)
