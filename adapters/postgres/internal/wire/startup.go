@@ -19,7 +19,7 @@ const (
 // Bounds of a start-up packet, its length included. The upper one is PostgreSQL's own.
 const (
 	minStartup = 8
-	MaxStartup = 10_000
+	MaxStartup = 4 + 10_000 // its limit does not count the length itself
 )
 
 // ErrProxyHeader is a header of the PROXY protocol where a start-up packet belongs.
