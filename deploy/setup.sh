@@ -28,7 +28,7 @@ command -v gcc >/dev/null || command -v clang >/dev/null || missing+=(gcc libc6-
 command -v curl >/dev/null || missing+=(curl)
 command -v openssl >/dev/null || missing+=(openssl)
 if [ "${1:-}" = drivers ]; then # those of other languages, which `make test-drivers` runs
-	for package in libpostgresql-jdbc-java ruby-pg php-cli php-pgsql odbc-postgresql python3-pyodbc python3-psycopg2 python3-psycopg python3-psycopg-pool python3-asyncpg; do
+	for package in libpostgresql-jdbc-java ruby-pg php-cli php-pgsql odbc-postgresql python3-pyodbc python3-psycopg2 python3-psycopg python3-psycopg-pool python3-asyncpg python3-pg8000 python3-sqlalchemy python3-greenlet; do
 		dpkg-query -W -f '${db:Status-Status}\n' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
 	done
 	command -v javac >/dev/null || missing+=(default-jdk-headless)

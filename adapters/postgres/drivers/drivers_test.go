@@ -90,6 +90,9 @@ const python = "/usr/bin/python3"
 var drivers = []driver{
 	{name: "psycopg2", cases: 30, command: script("python/on_psycopg2.py", python, "-B")},
 	{name: "psycopg", cases: 95, command: script("python/on_psycopg.py", python, "-B")},
+	{name: "psycopg-async", cases: 45, command: script("python/on_psycopg_async.py", python, "-B")},
+	{name: "sqlalchemy", cases: 72, command: script("python/on_sqlalchemy.py", python, "-B")},
+	{name: "pg8000", cases: 50, command: script("python/on_pg8000.py", python, "-B")},
 	{name: "asyncpg", cases: 30, command: script("python/on_asyncpg.py", python, "-B")},
 	{name: "node-pg", cases: 30, command: node("on_pg.js")},
 	{name: "postgres.js", cases: 30, command: node("on_postgresjs.js")},
