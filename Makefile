@@ -35,6 +35,16 @@ test-drivers: ## run the drivers of other languages against the proxy
 soak: setup build ## take locks over at random while proxies are killed (ARGS="-time 10m")
 	@go run ./chaos/soak -lychgate bin/lychgate $(ARGS)
 
+.PHONY: chaos
+chaos: setup build ## real processes in network namespaces, with faults of every kind; takes root (SEED=7 TIME=10m ARGS="-nodes 5")
+	@go run ./chaos/cluster -lychgate bin/lychgate -time $(or $(TIME),45s) $(if $(SEED),-seed $(SEED)) $(ARGS)
+	@go run ./chaos/cluster -lychgate bin/lychgate -time $(or $(TIME),45s) $(if $(SEED),-seed $(SEED)) -nodes 5 $(ARGS)
+	@go run ./chaos/cluster -lychgate bin/lychgate -time 30s $(if $(SEED),-seed $(SEED)) -no-fence $(ARGS)
+
+.PHONY: chaos-long
+chaos-long: ## the same for long (TIME=2h)
+	@$(MAKE) --no-print-directory chaos TIME=$(or $(TIME),1h)
+
 .PHONY: explore
 explore: ## visit every state near the beginning of the lock machine (STATES=200000000: for hours)
 	@go test ./fencestore/memstore ./proxy/gate -run '^TestExplore$$' -count=1 -timeout 0 -v -explore.states 0
