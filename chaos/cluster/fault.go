@@ -167,10 +167,13 @@ func (s *stage) transfer(ctx context.Context) (func() error, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- cmd.Wait() }()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = cmd.Wait() // a refusal is no fault
+	}()
 	select {
-	case <-ended: // a refusal is no fault
+	case <-ended:
 	case <-ctx.Done():
 		_ = cmd.Process.Kill() // it has ended by itself
 		<-ended

@@ -38,7 +38,7 @@ type Step struct {
 }
 
 func (s Step) String() string {
-	what := string(s.Kind)
+	var what string
 	switch {
 	case s.Kind == Look && s.Token == 0:
 		what = "sees it free"
@@ -201,8 +201,10 @@ func complete(steps []Step) ([]Step, error) {
 			return nil, &Failure{look.Resource, []Step{look}, "nobody can have been granted this token"}
 		}
 		// Whose it was cannot be told, so it may be anybody's who asked before.
-		grant := Step{Kind: Acquire, Resource: look.Resource, Lease: fmt.Sprintf("unknown-%d", token), Client: open[at].Client,
-			Shared: open[at].Shared, Token: token, Call: open[at].Call, Return: look.Return}
+		grant := Step{
+			Kind: Acquire, Resource: look.Resource, Lease: fmt.Sprintf("unknown-%d", token), Client: open[at].Client,
+			Shared: open[at].Shared, Token: token, Call: open[at].Call, Return: look.Return,
+		}
 		end := grant
 		end.Kind, end.Return = End, Forever
 		whole = append(whole, grant, end)
