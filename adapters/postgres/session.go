@@ -186,6 +186,9 @@ func (s *session) admit(ctx context.Context) error {
 	if err := s.server.seat(ctx, s, plan.Access == gate.Fenced); err != nil {
 		return err
 	}
+	if _, _, err := s.server.current(ctx); err != nil {
+		return s.unreachable(err) // names each host; the store would know only that it has none
+	}
 	return g.Raise(ctx, plan.Claims)
 }
 
