@@ -29,6 +29,7 @@ var (
 	conformance = layer{"conformance of stores", memories, []string{"-test.run=^TestConformance$"}, 2 * time.Minute}
 	contacts    = layer{"explorer: gate", gates, []string{"-test.run=^TestExplore$"}, 2 * time.Minute}
 	takeovers   = layer{"explorer: store", memories, []string{"-test.run=^TestExplore$"}, 2 * time.Minute}
+	seeds       = layer{"simulator", groups, []string{"-test.run=^TestSeeds$", "-sim.hours=100"}, 5 * time.Minute}
 	timeouts    = layer{"takeover timeouts", memories, []string{"-test.run=^TestTakeoverThatTimesOut"}, time.Minute}
 )
 
@@ -86,6 +87,15 @@ var prey = []quarry{
 	{seeded.FoldedByIdleness, exploring("everything"), "would refuse a live lease"},
 	{seeded.ClockOverElection, clock, "TestLeaseClock"},
 	{seeded.ClockCatchesUp, clock, "DoesNotCatchUpAfterAStall"},
+	{seeded.ClockOverElection, seeds, "invariant 9"},
+	{seeded.ClockCatchesUp, seeds, "invariant 9"},
+	{seeded.DeadlinesAtElection, seeds, "invariant 9"},
+	{seeded.ExpiryUnconditional, seeds, "invariant 9"},
+	{seeded.TokenAfterRecovery, seeds, "invariant 2"},
+	{seeded.MemoryNotInSnapshot, seeds, "invariant 10"},
+	{seeded.MemoryTooShort, seeds, "invariant 7"},
+	{seeded.CancelForgotten, seeds, "invariant 7"},
+	{seeded.UnattachedGranted, seeds, "invariant 8"},
 	{seeded.LostLeadershipFails, errorTable, "TestWhatAnError"},
 	{seeded.DirectoryNotSynced, grouping("PowerCuts", "-power.cuts=20"), "step "},
 	{seeded.DamageTakenForEnd, grouping("ALogThatIsDamagedInTheMiddleIsRefused"), "the log is opened"},

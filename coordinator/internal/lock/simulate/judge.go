@@ -28,6 +28,8 @@ type stamped struct {
 func newJudge(w *world) *judge {
 	o := locktest.Options(w.drawn.config)
 	o.TokensSeen = true
+	// A step of lease time is at most the limit, and each entry ends at least one of the leases that are overdue.
+	o.MaxLate = time.Duration(w.drawn.clients+2) * w.cfg.Limit(w.drawn.config.MinTTL)
 	return &judge{world: w, checker: invariant.New(o), stamped: make(map[lease.IDHash]stamped)}
 }
 
