@@ -141,10 +141,11 @@ func (s *Server) awaitDrain(serving context.Context, stop context.CancelFunc) {
 
 // view is the listener as the console shows it.
 func (l *listener) view(limits *postgres.Limits) admin.ListenerView {
+	c := l.current()
 	v := admin.ListenerView{
-		Name: l.field, Adapter: l.adapter, Address: l.address, State: "open", Guarantee: strict, Policy: l.config.Policy,
-		Upstream: l.config.Upstream, Database: l.config.Database, TLS: l.config.TLS.Cert != "", Bindings: len(l.gate.Bindings()),
-		Connections: limits.Use(l.address), MaxConnections: l.config.MaxConnections,
+		Name: l.field, Adapter: l.adapter, Address: l.address, State: "open", Guarantee: strict, Policy: c.Policy,
+		Upstream: c.Upstream, Database: c.Database, TLS: c.TLS.Cert != "", Bindings: len(l.gate.Bindings()),
+		Connections: limits.Use(l.address), MaxConnections: c.MaxConnections,
 	}
 	if at := l.addr(); at != nil {
 		v.Address = at.String()

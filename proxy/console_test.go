@@ -212,7 +212,7 @@ func TestReloadTakesAllOrNothing(t *testing.T) {
 	three.Name = "three"
 	for field, change := range map[string]func(*Config){
 		"admin":                        func(c *Config) { c.Admin = "127.0.0.1:1" },
-		"postgres[0].policy":           func(c *Config) { c.Postgres[0].Policy = "allow" },
+		"postgres[0].store_conns":      func(c *Config) { c.Postgres[0].StoreConns = 3 },
 		"postgres":                     func(c *Config) { c.Postgres = append(c.Postgres, c.Postgres[0]) },
 		"console":                      func(c *Config) { c.Console.Users = nil },
 		"console.users[1].certificate": func(c *Config) { c.Console.Users = append(c.Console.Users, one) },

@@ -74,15 +74,20 @@ func newPostgres(field string, c Postgres, s *Server) (*listener, error) {
 		store.Close()
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	s.metrics.Announce(admin.Listener{
-		Adapter: adapterPostgres, Name: c.Listen, Guarantee: strict, Policy: policy, Unsigned: c.AllowUnsigned,
-		MaxConnections: c.MaxConnections, Limits: postgres.LimitNames(),
-	})
+	s.metrics.Announce(c.labels(policy))
 	l.watched = watch.Listener{
 		Name: c.Listen, Adapter: adapterPostgres, Gate: l.gate, Cut: c.OnLeaseEnd == cutBindings, Raises: eagerRaises(c.StoreConns),
 	}
 	l.announce = func() { announcePostgres(logger, c, l) }
 	return l, nil
+}
+
+// labels are what the metrics say of the listener.
+func (p Postgres) labels(policy gate.Policy) admin.Listener {
+	return admin.Listener{
+		Adapter: adapterPostgres, Name: p.Listen, Guarantee: strict, Policy: policy, Unsigned: p.AllowUnsigned,
+		MaxConnections: p.MaxConnections, Limits: postgres.LimitNames(),
+	}
 }
 
 func newGate(c Postgres, policy gate.Policy, store *pgstore.Store, s *Server) (*gate.Gate, error) {

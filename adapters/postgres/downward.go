@@ -134,7 +134,7 @@ func (r *relay) deliverParameter(b *burst, m message) {
 	before := r.session.backend.standby
 	r.session.noteParameter(m.body[:min(len(m.body), 64)])
 	r.down.pass(b, m)
-	if r.session.backend.standby != before && r.gate.Policy() != gate.Allow {
+	if r.session.backend.standby != before && r.without != gate.Open {
 		if u := r.session.server.config.Upstreams; u != nil {
 			u.Doubt()
 		}

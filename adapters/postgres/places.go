@@ -59,7 +59,7 @@ func (s *Server) admitConn(ctx context.Context, conn net.Conn, sessions *sync.Wa
 func (s *Server) arrive(one *session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.arriving) >= s.config.MaxConnections {
+	if len(s.arriving) >= s.maxConnections() {
 		s.arriving[0].evict()
 		s.arriving = slices.Delete(s.arriving, 0, 1)
 	}
@@ -70,7 +70,7 @@ func (s *Server) arrive(one *session) {
 // seat gives an arriving session its slot. known says that it has shown a valid ticket.
 func (s *Server) seat(ctx context.Context, one *session, known bool) error {
 	wanted := seat{
-		listener: s.config.Name, max: s.config.MaxConnections, user: one.startup.Value("user"), stranger: !known,
+		listener: s.config.Name, max: s.maxConnections(), user: one.startup.Value("user"), stranger: !known,
 		database: one.database(),
 	}
 	if full := s.config.Limits.take(wanted); full != nil {

@@ -19,7 +19,7 @@ type reading struct{ now, later bool }
 
 func (r *relay) reading() reading {
 	only := func(claims []fencestore.Claim) bool {
-		plan := gate.Plan{Access: r.gate.Policy().Without(), Claims: claims}
+		plan := gate.Plan{Access: r.without, Claims: claims}
 		if len(claims) > 0 {
 			plan.Access = gate.Fenced
 		}

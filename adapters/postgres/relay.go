@@ -53,7 +53,7 @@ var errEnded = errors.New("the session has ended")
 
 func newRelay(s *session) *relay {
 	r := &relay{
-		session: s, gate: s.server.config.Gate, without: s.server.config.Gate.Policy().Without(),
+		session: s, gate: s.server.config.Gate, without: s.plan.Without,
 		talk: track.New(), fences: fences{base: s.plan.Claims},
 	}
 	r.ctx, r.stop = context.WithCancel(s.server.hard)

@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lychgate/lychgate/proxy/gate"
@@ -71,6 +72,8 @@ type Server struct {
 	background sync.WaitGroup  // unbinding and canceling
 	hard       context.Context // done when even the background has to end
 
+	most atomic.Int64 // connections; see SetMaxConnections
+
 	mu       sync.Mutex
 	sessions map[*session]struct{}
 	arriving []*session // those without a slot, in the order in which they came
@@ -102,14 +105,21 @@ func New(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.New(slog.DiscardHandler)
 	}
-	return &Server{
+	s := &Server{
 		config: config, log: config.Logger,
 		upstreams: upstreams,
 		unbinding: make(chan struct{}, maxUnbinding),
 		canceling: make(chan struct{}, config.MaxConnections),
 		sessions:  map[*session]struct{}{},
-	}, nil
+	}
+	s.SetMaxConnections(config.MaxConnections)
+	return s, nil
 }
+
+// SetMaxConnections replaces Config.MaxConnections for clients that come from now on; who is there stays.
+func (s *Server) SetMaxConnections(n int) { s.most.Store(int64(n)) }
+
+func (s *Server) maxConnections() int { return int(s.most.Load()) }
 
 func setDefault[T comparable](field *T, value T) {
 	var zero T

@@ -19,8 +19,8 @@ func proxyCommand() *cobra.Command {
 open end, for drain_timeout at most, and exits; a second signal ends it at once. What hangs is left
 behind half a minute later: exit code 1.
 
-At SIGHUP it takes the users of its console, its log level and its listeners' certificates anew, all
-or nothing; what else has changed needs a restart, and is named. A new process may listen before
+At SIGHUP it takes the users of its console, its limits, its log level and its listeners' policies,
+max_connections and certificates anew, all or nothing; what else has changed needs a restart, and is named. A new process may listen before
 the old one is stopped (reuse_port), so that no connection is refused.
 
 A proxy holds no state, so any number may stand side by side. It starts also while its store

@@ -125,6 +125,7 @@ func (m *Metrics) Announce(l Listener) {
 	}
 	m.connections.WithLabelValues(l.Name)
 	m.maxConnections.WithLabelValues(l.Name).Set(float64(l.MaxConnections))
+	m.listener.DeletePartialMatch(prometheus.Labels{"adapter": l.Adapter, "listener": l.Name}) // what it promised before a reload
 	m.listener.WithLabelValues(l.Adapter, l.Name, l.Guarantee, l.Policy.String(), strconv.FormatBool(l.Unsigned)).Set(1)
 }
 

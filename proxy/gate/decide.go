@@ -67,8 +67,9 @@ func (p Policy) Without() Access {
 
 // Plan is the decision for what a session has shown: what it may do, and what it has to be bound to before that.
 type Plan struct {
-	Access Access
-	Claims []fencestore.Claim // sorted by resource, each resource once; bound in this order so that two sessions cannot deadlock
+	Access  Access
+	Without Access             // what the session may do when it has no ticket any more
+	Claims  []fencestore.Claim // sorted by resource, each resource once; bound in this order so that two sessions cannot deadlock
 }
 
 // ReadOnly reports whether the session is to be asked to be read-only: it has no ticket and may only read, or all of its

@@ -112,9 +112,9 @@ func TestPlanReadOnly(t *testing.T) {
 		"nothing, require":     {Plan{Access: Barred}, false},
 		"nothing, allow":       {Plan{Access: Open}, false},
 		"nothing, read-only":   {Plan{Access: Reading}, true},
-		"exclusive":            {Plan{Fenced, []fencestore.Claim{claim("a", 1)}}, false},
-		"shared":               {Plan{Fenced, []fencestore.Claim{shared}}, true},
-		"shared and exclusive": {Plan{Fenced, []fencestore.Claim{shared, claim("b", 1)}}, false},
+		"exclusive":            {Plan{Access: Fenced, Claims: []fencestore.Claim{claim("a", 1)}}, false},
+		"shared":               {Plan{Access: Fenced, Claims: []fencestore.Claim{shared}}, true},
+		"shared and exclusive": {Plan{Access: Fenced, Claims: []fencestore.Claim{shared, claim("b", 1)}}, false},
 	} {
 		if got := c.plan.ReadOnly(); got != c.want {
 			t.Errorf("%s: got %v, want %v", name, got, c.want)

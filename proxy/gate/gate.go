@@ -43,9 +43,9 @@ type Observer interface {
 
 // Config is a gate. Zero numbers and durations take the default named beside them.
 type Config struct {
-	Listener string // names the listener in logs and the table
-	Adapter  string // "postgres": the label of metrics
-	Policy   Policy
+	Listener string   // names the listener in logs and the table
+	Adapter  string   // "postgres": the label of metrics
+	Policy   Policy   // at the start; SetPolicy replaces it
 	Verifier Verifier // nil: no ticket verifies, for tests of unsigned listeners
 	Store    fencestore.Store
 	Cluster  func() string // the cluster of unsigned tokens; nil where they are not allowed
@@ -69,6 +69,7 @@ type Config struct {
 type Gate struct {
 	config Config
 	log    *slog.Logger
+	policy atomic.Uint32 // a Policy
 
 	mu       sync.Mutex
 	bound    map[key]map[*Session]struct{} // the table of live bindings: who; what stands in Session.held
@@ -106,7 +107,9 @@ func New(config Config) (*Gate, error) {
 	if config.Leases == nil {
 		config.Leases = unknown{}
 	}
-	return &Gate{config: config, log: config.Logger, bound: map[key]map[*Session]struct{}{}}, nil
+	g := &Gate{config: config, log: config.Logger, bound: map[key]map[*Session]struct{}{}}
+	g.SetPolicy(config.Policy)
+	return g, nil
 }
 
 func setDefault[T comparable](field *T, value T) {
@@ -124,7 +127,10 @@ func (nobody) BindTook(string, time.Duration)      {}
 func (nobody) TookOver(string, time.Duration, int) {}
 
 // Policy is the listener's policy.
-func (g *Gate) Policy() Policy { return g.config.Policy }
+func (g *Gate) Policy() Policy { return Policy(g.policy.Load()) }
+
+// SetPolicy replaces it for plans from now on: a session goes by the policy of its Plan.
+func (g *Gate) SetPolicy(p Policy) { g.policy.Store(uint32(p)) }
 
 // Shown is what a client has shown: raw tickets, and bare tokens where the listener allows them.
 type Shown struct {
@@ -152,10 +158,12 @@ func (g *Gate) Plan(ctx context.Context, what Shown) (Plan, error) {
 	if g.config.Cluster != nil {
 		s.cluster = g.config.Cluster()
 	}
-	plan, refusal := decide(rules{g.config.Policy, g.config.AllowUnsigned, g.config.MaxClaims}, s)
+	policy := g.Policy()
+	plan, refusal := decide(rules{policy, g.config.AllowUnsigned, g.config.MaxClaims}, s)
 	if refusal != nil {
 		return Plan{}, g.Refused(refusal)
 	}
+	plan.Without = policy.Without()
 	return plan, nil
 }
 
