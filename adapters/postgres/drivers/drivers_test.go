@@ -93,6 +93,7 @@ var drivers = []driver{
 	{name: "psycopg-async", cases: 45, command: script("python/on_psycopg_async.py", python, "-B")},
 	{name: "sqlalchemy", cases: 72, command: script("python/on_sqlalchemy.py", python, "-B")},
 	{name: "pg8000", cases: 50, command: script("python/on_pg8000.py", python, "-B")},
+	{name: "libpq-tools", cases: 40, command: script("python/on_tools.py", python, "-B")},
 	{name: "asyncpg", cases: 30, command: script("python/on_asyncpg.py", python, "-B")},
 	{name: "node-pg", cases: 30, command: node("on_pg.js")},
 	{name: "postgres.js", cases: 30, command: node("on_postgresjs.js")},
