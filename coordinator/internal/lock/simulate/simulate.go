@@ -7,7 +7,6 @@ package simulate
 import (
 	"container/heap"
 	"fmt"
-	"hash/fnv"
 	"math/rand/v2"
 	"time"
 
@@ -147,9 +146,21 @@ func (w *world) fail(err error) {
 
 // note adds to the trace, and to the story if one is told.
 func (w *world) note(kind string, numbers ...uint64) {
-	h := fnv.New64a()
-	fmt.Fprintf(h, "%d %d %s %d", w.trace, w.now, kind, numbers)
-	w.trace = h.Sum64()
+	w.mix(uint64(w.now))
+	for i := range len(kind) {
+		w.mix(uint64(kind[i]))
+	}
+	for _, n := range numbers {
+		w.mix(n)
+	}
+}
+
+// mix takes a number into the trace (the finaliser of splitmix64).
+func (w *world) mix(n uint64) {
+	x := w.trace ^ n + 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	w.trace = x ^ x>>31
 }
 
 const longStory = 60
