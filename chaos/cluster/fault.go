@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -159,24 +161,15 @@ func (s *stage) diskFull(context.Context) (func() error, error) {
 	}, nil
 }
 
-// transfer asks for another leader. While there is none, or it is that node already, it is refused.
+// transfer asks for another leader. While there is none, or it is that node already, it is refused, and counted as that.
 func (s *stage) transfer(ctx context.Context) (func() error, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	cmd := s.db.command(s.options.binary, "cluster", "transfer", "--to", pick(s, s.nodes).name, "--address", s.addresses(7600)[0])
-	if err := cmd.Start(); err != nil {
-		return nil, err
-	}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = cmd.Wait() // a refusal is no fault
-	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-		_ = cmd.Process.Kill() // it has ended by itself
-		<-ended
+	to := pick(s, s.nodes).name
+	out, err := exec.CommandContext(ctx, s.options.binary, "cluster", "transfer", "--to", to,
+		"--address", strings.Join(s.addresses(7600), ",")).CombinedOutput()
+	if err != nil {
+		s.record.refused("leadership transferred", fmt.Sprintf("leadership not transferred: %v: %s", err, out))
 	}
 	return nil, nil
 }

@@ -52,6 +52,15 @@ func (r *record) fault(at time.Duration, name string) {
 	r.timeline = append(r.timeline, fmt.Sprintf("%7.1fs %s (%d steps, %d writes so far)", at.Seconds(), name, len(r.steps), acked))
 }
 
+// refused takes a fault back that did not come about.
+func (r *record) refused(name, why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults[name]--
+	r.faults[name+" (refused)"]++
+	r.timeline = append(r.timeline, "         "+strings.TrimSpace(why))
+}
+
 func (r *record) broken(err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
