@@ -204,3 +204,32 @@ func FuzzServer(f *testing.F) {
 		}
 	})
 }
+
+// Whatever a server sends is an error: it does not come upon the signature by chance.
+func FuzzClient(f *testing.F) {
+	f.Add("r=clientx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096", "v=")
+	f.Add("r=clientx,s=W22ZaJ0SNY7soEsUEjb6gQ==,i=4096,m=x", "e=invalid-proof")
+	f.Add("r=client,s=,i=-1", "v=!")
+	v, key := pencil(f)
+	f.Fuzz(func(t *testing.T, first, final string) {
+		c := scram.Client{Verifier: v, ClientKey: key, Nonce: "client"}
+		if _, err := c.Final(first); err != nil {
+			return
+		}
+		if err := c.Verify(final); err == nil {
+			t.Errorf("a server that does not know the verifier was believed: %q, %q", first, final)
+		}
+	})
+}
+
+// A verifier that is read has all of its parts.
+func FuzzParse(f *testing.F) {
+	f.Add("SCRAM-SHA-256$4096:W22ZaJ0SNY7soEsUEjb6gQ==$WG5d8oPm3OtcPnkdi4Uo7BkeZkBFzpcXkuLmtbsT4qY=:wfPLwcE6nTWhTAmQ7tl2KeoiWGPlZqQxSrmfPwDl2dU=")
+	f.Add("SCRAM-SHA-256$0:$:")
+	f.Add("md5" + strings.Repeat("0", 32))
+	f.Fuzz(func(t *testing.T, text string) {
+		if v, err := scram.Parse(text); err == nil && (v.Iterations <= 0 || len(v.StoredKey) != 32 || len(v.ServerKey) != 32) {
+			t.Errorf("%q is read as %+v", text, v)
+		}
+	})
+}
