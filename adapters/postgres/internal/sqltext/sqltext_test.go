@@ -173,7 +173,7 @@ func FuzzParse(f *testing.F) {
 			if !s.Mentions {
 				t.Fatal("a form of fence.ticket that does not mention it")
 			}
-		case Begin, End, Savepoint, Empty:
+		case Begin, End, Savepoint, Clear, Empty:
 			if s.Mentions {
 				t.Fatal("a mention was taken for something harmless")
 			}
