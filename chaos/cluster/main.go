@@ -1,3 +1,5 @@
+//go:build linux
+
 // Command cluster runs the real lychgate, coordinators and proxies each in a network namespace of its own, before a real
 // PostgreSQL, with clients whose histories are judged, while it kills, stops and cuts off what it runs, at random from a
 // seed that it prints. All lives in namespaces of processes, mounts and the network that belong to one child and end with

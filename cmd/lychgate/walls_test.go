@@ -35,6 +35,7 @@ var walls = []wall{
 	{part: "coordinator/internal/lock", may: []string{"coordinator/lease", "chaos/seeded"}, pure: true, never: raftAndWire},
 	{part: "coordinator/internal/lock/locktest", may: []string{"coordinator/internal/lock", "coordinator/lease", "chaos/invariant"}, never: raftAndWire},
 	{part: "coordinator/internal/lock/explore", may: []string{"coordinator/internal/lock", "coordinator/internal/lock/locktest", "coordinator/lease", "chaos/explore", "chaos/invariant", "chaos/model/fence"}, never: raftAndWire},
+	{part: "coordinator/internal/lock/simulate", may: []string{"coordinator/internal/lock", "coordinator/internal/lock/locktest", "coordinator/lease", "chaos/invariant", "chaos/model/fence"}, never: raftAndWire},
 	{part: "coordinator/internal/logpb/...", may: []string{"coordinator/internal/lock", "coordinator/lease", "coordinator/internal/logpb/..."}, never: []string{"coordinator/lockpb"}},
 	{part: "coordinator/lockpb"},
 	{part: "coordinator/lockpb/wire", may: []string{"coordinator/lockpb"}},
