@@ -23,6 +23,7 @@ func relayAlone(t testing.TB, policy gate.Policy) *relay {
 		t.Fatal(err)
 	}
 	return newRelay(&session{
+		plan:   gate.Plan{Access: policy.Without(), Without: policy.Without()},
 		server: &Server{config: Config{Gate: g}, hard: context.Background()}, log: slog.New(slog.DiscardHandler),
 	})
 }
@@ -89,7 +90,7 @@ func TestPiecesDoNotMatter(t *testing.T) {
 			t.Fatal("what nothing is wrong with did not go on as it was")
 		}
 		if policy == gate.Require && bytes.Contains(whole.out, []byte("select")) {
-			t.Fatal("a statement went on without a ticket")
+			t.Fatalf("a statement went on without a ticket: %.300q", whole.out)
 		}
 		cuts := func(n int) (at []int) {
 			for i := 1; i < n; i += 1 + i/300*97 { // every one of the small messages, many of the large ones

@@ -78,7 +78,7 @@ func (r *relay) streamUp(b *burst) (next, error) {
 
 // message deals with one that is to be looked at.
 func (r *relay) message(b *burst, m message) (next, error) {
-	barred := r.access() == gate.Barred
+	barred := !r.access().Executes()
 	if barred && !r.up.barred {
 		r.up.statements.distrust()
 	}

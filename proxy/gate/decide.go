@@ -53,6 +53,9 @@ const (
 	Open                      // everything, unfenced
 )
 
+// Executes reports whether statements may be executed at all. The zero value is no access.
+func (a Access) Executes() bool { return a == Fenced || a == Reading || a == Open }
+
 // Without is the access of a session that has no ticket.
 func (p Policy) Without() Access {
 	switch p {

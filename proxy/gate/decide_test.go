@@ -121,3 +121,12 @@ func TestPlanReadOnly(t *testing.T) {
 		}
 	}
 }
+
+// What nobody has decided on executes nothing.
+func TestNoAccessExecutesNothing(t *testing.T) {
+	for access, want := range map[Access]bool{0: false, Barred: false, Fenced: true, Reading: true, Open: true} {
+		if access.Executes() != want {
+			t.Errorf("access %d executes: %v, want %v", access, !want, want)
+		}
+	}
+}
