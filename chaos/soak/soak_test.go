@@ -41,7 +41,7 @@ func TestSoak(t *testing.T) {
 func TestWithoutAFenceTheJudgeFindsIt(t *testing.T) {
 	var out bytes.Buffer
 	err := run(t.Context(), []string{"-lychgate", build(t), "-time", "3s", "-unfenced"}, &out)
-	if err != nil || !strings.Contains(out.String(), "invariant 4") {
+	if err != nil || !strings.Contains(out.String(), "invariant 4") && !strings.Contains(out.String(), "invariant 3") {
 		t.Errorf("%v, %s", err, &out)
 	}
 }
