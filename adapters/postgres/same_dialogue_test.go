@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -86,9 +87,12 @@ func (d *dialogue) next() frame {
 	}
 	if err != nil {
 		d.ended = true
-		how := "closed" // also by a reset: which of both depends on what the server had not read
-		if errors.Is(err, os.ErrDeadlineExceeded) {
+		how := closed
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
 			how = stuck
+		case errors.Is(err, syscall.ECONNRESET):
+			how = reset
 		}
 		d.told = append(d.told, how)
 		return frame{}
