@@ -94,11 +94,11 @@ func TestSessionsEndWithTheTenureOfTheirServer(t *testing.T) {
 	if e := wantCode(t, <-running, postgres.CodeOutcomeUnknown); !strings.Contains(e.Detail, unix) {
 		t.Errorf("detail %q does not name the server", e.Detail)
 	}
+	p.awaitBindings() // what a client sends before its session has ended counts as in flight
 	if e := wantCode(t, try(idle, "SELECT 1"), postgres.CodeNotReady); e.Severity != "FATAL" || e.Hint != "Connect again." {
 		t.Errorf("got %s, hint %q", e.Severity, e.Hint)
 	}
 	wantCode(t, try(open, "COMMIT"), postgres.CodeNotReady)
-	p.awaitBindings()
 	await(t, "the statement is cancelled where it runs", func() bool {
 		var n int
 		err := w.admin.QueryRow(t.Context(), "select count(*) from pg_stat_activity where query like 'SELECT pg_sleep%' and datname = current_database() and state = 'active'").Scan(&n)
