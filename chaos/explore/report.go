@@ -105,6 +105,20 @@ func Story(s System, path []Step) string {
 	return b.String()
 }
 
+// Retell tells a path that was given on a command line.
+func Retell(s System, path string) (string, error) {
+	steps, err := ParsePath(path)
+	if err != nil {
+		return "", err
+	}
+	return Story(s, steps), nil
+}
+
+// Told is the failure with its story, and how to see it again: a command that the path completes.
+func (f *Failure) Told(s System, again string) string {
+	return fmt.Sprintf("%v\n%s\nagain: %s %s", f.Err, Story(s, f.Path), again, FormatPath(f.Path))
+}
+
 // FormatPath and ParsePath are a path as a word that can be given on a command line.
 func FormatPath(path []Step) string {
 	words := make([]string, len(path))

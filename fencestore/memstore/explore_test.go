@@ -31,11 +31,11 @@ func TestExplore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		system := func() explore.System { return &bench{met: make(map[string]int)} }
 		if *explorePath != "" {
-			path, err := explore.ParsePath(*explorePath)
+			story, err := explore.Retell(system(), *explorePath)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Log("\n" + explore.Story(system(), path))
+			t.Log("\n" + story)
 			return
 		}
 		last := &bench{}
@@ -45,7 +45,7 @@ func TestExplore(t *testing.T) {
 		}})
 		last.clear()
 		if r.Failure != nil {
-			t.Fatalf("%v\n%s\nagain: -explore.path %s", r.Failure.Err, explore.Story(system(), r.Failure.Path), explore.FormatPath(r.Failure.Path))
+			t.Fatal(r.Failure.Told(system(), "go test ./fencestore/memstore -run TestExplore -v -explore.path"))
 		}
 		r.Print(os.Stdout)
 		if err := r.Enough(cmp.Or(*exploreStates, allStates), []string{"stale", "joined", "raised", "timed out", "raised itself", "left during a takeover", "waited for a takeover", "left while it waited for a takeover"}); err != nil {

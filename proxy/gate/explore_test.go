@@ -26,11 +26,11 @@ func TestExplore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		system := func() explore.System { return &stage{t: t, met: make(map[string]int)} }
 		if *explorePath != "" {
-			path, err := explore.ParsePath(*explorePath)
+			story, err := explore.Retell(system(), *explorePath)
 			if err != nil {
 				t.Fatal(err)
 			}
-			t.Log("\n" + explore.Story(system(), path))
+			t.Log("\n" + story)
 			return
 		}
 		last := &stage{}
@@ -40,8 +40,7 @@ func TestExplore(t *testing.T) {
 		}})
 		last.clear()
 		if r.Failure != nil {
-			t.Fatalf("%v\n%s\nagain: go test ./proxy/gate -run TestExplore -v -explore.path %s",
-				r.Failure.Err, explore.Story(system(), r.Failure.Path), explore.FormatPath(r.Failure.Path))
+			t.Fatal(r.Failure.Told(system(), "go test ./proxy/gate -run TestExplore -v -explore.path"))
 		}
 		r.Print(os.Stdout)
 		must := []string{

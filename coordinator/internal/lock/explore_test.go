@@ -60,11 +60,11 @@ func TestExplore(t *testing.T) {
 			}
 			system := func() chaos.System { return explore.New(s, machines()) }
 			if *explorePath != "" {
-				path, err := chaos.ParsePath(*explorePath)
+				story, err := chaos.Retell(system(), *explorePath)
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Log("\n" + chaos.Story(system(), path))
+				t.Log("\n" + story)
 				return
 			}
 			r := chaos.Run(chaos.Config{
@@ -75,8 +75,7 @@ func TestExplore(t *testing.T) {
 				if errors.Is(r.Failure.Err, chaos.ErrTwoStates) {
 					t.Log("before the last step one of the two machines was restored from a snapshot, the other took the whole way")
 				}
-				t.Fatalf("%v\n%s\nagain: go test ./coordinator/internal/lock -run TestExplore -v -explore.scenario %q -explore.path %s",
-					r.Failure.Err, chaos.Story(system(), r.Failure.Path), s.Name, chaos.FormatPath(r.Failure.Path))
+				t.Fatal(r.Failure.Told(system(), fmt.Sprintf("go test ./coordinator/internal/lock -run TestExplore -v -explore.scenario %q -explore.path", s.Name)))
 			}
 			r.Print(os.Stdout)
 			if err := r.Enough(states, mustMeet(s)); err != nil {
