@@ -249,13 +249,19 @@ func TestUnmodifiedPgRecvlogical(t *testing.T) {
 		return strings.Contains(string(got), "streamed") && strings.Contains(string(got), "20000")
 	})
 	exec(t, p.connect(with(w.ticket("a", 2))), "select 1")
+	wantSaid(t, said, "LG001")
+}
+
+// wantSaid waits until a tool has ended, with these words.
+func wantSaid(t *testing.T, said <-chan string, want string) {
+	t.Helper()
 	select {
 	case got := <-said:
-		if !strings.Contains(got, "LG001") {
-			t.Errorf("pg_recvlogical said %s", got)
+		if !strings.Contains(got, want) {
+			t.Errorf("it said %s", got)
 		}
 	case <-time.After(patience):
-		t.Error("pg_recvlogical goes on")
+		t.Error("it goes on")
 	}
 }
 
@@ -285,14 +291,7 @@ func TestUnmodifiedPgReceivewal(t *testing.T) {
 		t.Errorf("a ticket by SET: got %s", got)
 	}
 	p.stop()
-	select {
-	case got := <-said:
-		if !strings.Contains(got, "shutting down") {
-			t.Errorf("pg_receivewal said %s", got)
-		}
-	case <-time.After(patience):
-		t.Error("pg_receivewal goes on")
-	}
+	wantSaid(t, said, "shutting down")
 }
 
 // A subscription of PostgreSQL's own carries its ticket in its connection string. When the lock has gone to another it gets

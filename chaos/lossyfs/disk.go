@@ -11,6 +11,7 @@ package lossyfs
 
 import (
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 )
@@ -190,6 +191,6 @@ func (d *Disk) list(i inode) ([]named, syscall.Errno) {
 		s, _ := d.statLocked(child)
 		all = append(all, named{name, child, s})
 	}
-	slices.SortFunc(all, func(a, b named) int { return cmpNames(a.name, b.name) })
+	slices.SortFunc(all, func(a, b named) int { return strings.Compare(a.name, b.name) })
 	return all, 0
 }

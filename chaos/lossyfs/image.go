@@ -12,8 +12,6 @@ import (
 // sector is what a disk writes whole or not at all.
 const sector = 512
 
-func cmpNames(a, b string) int { return strings.Compare(a, b) }
-
 // Replay goes through a journal. It is used by one goroutine.
 type Replay struct {
 	journal []op
@@ -92,7 +90,7 @@ func survivors(pending []op, loss Loss, random *rand.Rand) []op {
 		n := random.IntN(len(pending) + 1)
 		left := slices.Clone(pending[:n])
 		if n < len(pending) && pending[n].kind == opWrite {
-			left = append(left, torn(pending[n], func(int) bool { return random.IntN(2) == 0 })...)
+			left = append(left, torn(pending[n], random)...)
 		}
 		return left
 	}
@@ -102,19 +100,19 @@ func survivors(pending []op, loss Loss, random *rand.Rand) []op {
 		case 0:
 			left = append(left, o)
 		case 1:
-			left = append(left, torn(o, func(int) bool { return random.IntN(2) == 0 })...)
+			left = append(left, torn(o, random)...)
 		}
 	}
 	return left
 }
 
 // torn is a write of which only some sectors are there.
-func torn(o op, there func(int) bool) []op {
+func torn(o op, random *rand.Rand) []op {
 	var left []op
 	for from := 0; from < len(o.data); {
 		at := o.off + int64(from)
 		to := min(len(o.data), from+int(sector-at%sector))
-		if there(from) {
+		if random.IntN(2) == 0 {
 			left = append(left, op{kind: opWrite, inode: o.inode, off: at, data: o.data[from:to]})
 		}
 		from = to
@@ -190,7 +188,7 @@ func (i *Image) Flip(random *rand.Rand) string {
 	}
 	slices.SortFunc(places, func(a, b place) int {
 		if a.path != b.path {
-			return cmpNames(a.path, b.path)
+			return strings.Compare(a.path, b.path)
 		}
 		return int(a.at - b.at)
 	})

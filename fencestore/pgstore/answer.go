@@ -93,23 +93,17 @@ func (s *Store) askOnce(ctx context.Context, claim fencestore.Claim, question fu
 	defer conn.Release() // a closed one is not taken back
 	data := conn.Conn().PgConn().CustomData()
 	delete(data, warningKey)
-	err = question(ctx, conn.Conn())
-	if err == nil {
-		warning, ok := data[warningKey].(*pgconn.PgError)
-		switch {
-		case t.isOver():
-			err = &doubtfulError{errOver} // what is decided on a server that was left counts nowhere
-		case !ok || seeded.Is(seeded.WarningIsClean):
-			return nil
-		default:
-			// A cancelled wait for a synchronous standby looks like this: committed here, perhaps nowhere else.
-			err = &doubtfulError{fmt.Errorf("warning instead of a clean answer: %w", warning)}
-		}
-	} else {
+	if err = question(ctx, conn.Conn()); err != nil {
 		err = classify(claim, err)
+	} else if warning, ok := data[warningKey].(*pgconn.PgError); ok && !seeded.Is(seeded.WarningIsClean) {
+		// A cancelled wait for a synchronous standby looks like this: committed here, perhaps nowhere else.
+		err = &doubtfulError{fmt.Errorf("warning instead of a clean answer: %w", warning)}
+	}
+	if err == nil && t.isOver() {
+		err = &doubtfulError{errOver} // what is decided on a server that was left counts nowhere
 	}
 	var refusal *fencestore.Refusal
-	if !errors.As(err, &refusal) {
+	if err != nil && !errors.As(err, &refusal) {
 		// pgx has closed it if it was in the middle of something; then this does nothing.
 		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 		defer cancel()
