@@ -80,7 +80,9 @@ const ownPid = "select pg_backend_pid()"
 func databaseCases(o over) {
 	databaseTickets(o)
 	databaseFences(o)
+	databaseFencesInUse(o)
 	databaseQueries(o)
+	databaseTransactions(o)
 	databaseConnections(o)
 }
 
@@ -180,6 +182,9 @@ func databaseFences(o over) {
 			code(runs(), "LG008")
 		}
 	})
+}
+
+func databaseFencesInUse(o over) {
 	test("fenced_while_rows_stream", func(ctx context.Context) {
 		tx := got(o.single(holder()).BeginTx(ctx, nil))
 		rows := got(tx.QueryContext(ctx, "select generate_series(1, 100000000), repeat('x', 100)"))
@@ -270,6 +275,9 @@ func databaseQueries(o over) {
 		equal(one[int](ctx, tx, "fetch next from c"), 51)
 		must(tx.Rollback())
 	})
+}
+
+func databaseTransactions(o over) {
 	test("savepoints", func(ctx context.Context) {
 		tx := got(o.open(holder()).BeginTx(ctx, nil))
 		must(exec(ctx, tx, "savepoint a"))

@@ -12,7 +12,7 @@ import (
 
 func main() {
 	for driver, cases := range map[string]func(){
-		"pgx":        func() { pgxCases(); pgxModeCases(); pgxPoolCases() },
+		"pgx":        func() { pgxCases(); pgxModeCases(); pgxPoolCases(); pgxPoolUseCases() },
 		"pgx-stdlib": func() { databaseCases(overPgx); stdlibCases() },
 		"lib-pq":     func() { databaseCases(overPq); pqCases() },
 	} {

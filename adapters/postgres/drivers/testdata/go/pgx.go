@@ -73,9 +73,13 @@ func pgxSleeps(ctx context.Context, watch, conn *pgx.Conn) {
 func pgxCases() {
 	pgxTicketCases()
 	pgxFencedCases()
+	pgxFencedDataCases()
 	pgxProtocolCases()
+	pgxStatementCases()
+	pgxTransactionCases()
 	pgxCopyCases()
 	pgxConnectionCases()
+	pgxServerCases()
 }
 
 func pgxTicketCases() {
@@ -181,6 +185,9 @@ func pgxFencedCases() {
 		must(pgxFence(ctx))
 		code(runs(), "LG008")
 	})
+}
+
+func pgxFencedDataCases() {
 	test("fenced_in_copy", func(ctx context.Context) {
 		conn := pgxConn(ctx)
 		r, w := io.Pipe()
@@ -283,6 +290,9 @@ func pgxProtocolCases() {
 		equal(seen, "1 22012 sync 3 sync ")
 		must(p.Close())
 	})
+}
+
+func pgxStatementCases() {
 	test("prepared_statements", func(ctx context.Context) {
 		conn := pgxConn(ctx)
 		for n := range 100 {
@@ -339,6 +349,9 @@ func pgxProtocolCases() {
 		rows.Close()
 		equal(pgxOne[int](ctx, conn, "select 1"), 1)
 	})
+}
+
+func pgxTransactionCases() {
 	test("savepoints", func(ctx context.Context) {
 		tx := got(pgxConn(ctx).Begin(ctx))
 		nested := got(tx.Begin(ctx))
@@ -474,6 +487,9 @@ func pgxConnectionCases() {
 			return pgxOne[int](ctx, watch, "select count(*) from pg_stat_activity where pid = $1", pid) == 0
 		})
 	})
+}
+
+func pgxServerCases() {
 	test("statement_timeout", func(ctx context.Context) {
 		conn := got(pgxOpen(ctx, holder(), "statement_timeout=50"))
 		code(pgxExec(ctx, conn, "select pg_sleep(20)"), "57014")

@@ -49,32 +49,7 @@ func pgxModeCases() {
 			code(runs(), "LG001")
 			equal(pgxOne[int](ctx, pgxConn(ctx), "select count(*) from guarded where n = 5000"), 0)
 		})
-		test("batch_in_mode_"+mode, func(ctx context.Context) {
-			conn := open(ctx, holder())
-			for range 3 {
-				batch := &pgx.Batch{}
-				for n := range 20 {
-					batch.Queue("insert into guarded values ($1, $2)", resource, n)
-				}
-				must(conn.SendBatch(ctx, batch).Close())
-				batch.Queue("insert into guarded values ($1, $2)", "another", 1)
-				code(conn.SendBatch(ctx, batch).Close(), "LG002")
-			}
-		})
-		test("batch_with_a_ticket_in_mode_"+mode, func(ctx context.Context) {
-			conn := open(ctx, "")
-			batch := &pgx.Batch{}
-			batch.Queue("begin")
-			batch.Queue("set local fence.ticket = '" + holder() + "'")
-			batch.Queue("insert into guarded values ($1, $2)", resource, 1)
-			batch.Queue("commit")
-			err := conn.SendBatch(ctx, batch).Close()
-			equal(sqlState(err), want)
-			if err != nil {
-				must(pgxExec(ctx, conn, "rollback"))
-			}
-			code(pgxWrite(ctx, conn, 1), "LG002")
-		})
+		pgxBatchModeCases(mode, want, open)
 		test("changed_result_type_in_mode_"+mode, func(ctx context.Context) {
 			conn, other := open(ctx, holder()), pgxConn(ctx)
 			must(pgxExec(ctx, other, "create table changing (a int)"))
@@ -88,4 +63,34 @@ func pgxModeCases() {
 			must(ask())
 		})
 	}
+}
+
+// pgxBatchModeCases are those of batches; want is the state of one that brings its ticket along.
+func pgxBatchModeCases(mode, want string, open func(ctx context.Context, ticket string) *pgx.Conn) {
+	test("batch_in_mode_"+mode, func(ctx context.Context) {
+		conn := open(ctx, holder())
+		for range 3 {
+			batch := &pgx.Batch{}
+			for n := range 20 {
+				batch.Queue("insert into guarded values ($1, $2)", resource, n)
+			}
+			must(conn.SendBatch(ctx, batch).Close())
+			batch.Queue("insert into guarded values ($1, $2)", "another", 1)
+			code(conn.SendBatch(ctx, batch).Close(), "LG002")
+		}
+	})
+	test("batch_with_a_ticket_in_mode_"+mode, func(ctx context.Context) {
+		conn := open(ctx, "")
+		batch := &pgx.Batch{}
+		batch.Queue("begin")
+		batch.Queue("set local fence.ticket = '" + holder() + "'")
+		batch.Queue("insert into guarded values ($1, $2)", resource, 1)
+		batch.Queue("commit")
+		err := conn.SendBatch(ctx, batch).Close()
+		equal(sqlState(err), want)
+		if err != nil {
+			must(pgxExec(ctx, conn, "rollback"))
+		}
+		code(pgxWrite(ctx, conn, 1), "LG002")
+	})
 }

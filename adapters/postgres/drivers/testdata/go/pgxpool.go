@@ -87,6 +87,9 @@ func pgxPoolCases() {
 		stale.Store(false)
 		must(pgxWrite(ctx, pool, 1))
 	})
+}
+
+func pgxPoolUseCases() {
 	test("pool_with_a_reset", func(ctx context.Context) {
 		pool := pgxPool(ctx, holder(), func(c *pgxpool.Config) {
 			c.AfterRelease = func(conn *pgx.Conn) bool {
